@@ -1,7 +1,8 @@
 """Drafts: the metadata files of a publication, which may never become visible.
 
-A name is `<kind>-<owner>-<decision>-<coordinator>-<attempt>`, with an ending. The owner is a digest of branch
-and commit user, so two streams of one table have different ones. The coordinator is in its log line
+A name is `<kind>-<owner>-<decision>-<coordinator>-<attempt>`, with an ending. The owner is a digest of table,
+branch and commit user. So two streams of one table have different ones, and so have two tables in one folder:
+a catalog may give a new table the folder that a renamed one keeps. The coordinator is in its log line
 `listening`. The attempt is random. So a file that a dead coordinator left still shows its decision
 (docs/decisions.md, 53). A publication changes no name: other metadata of the table shows what is published.
 """
@@ -18,9 +19,10 @@ from sluicegate.lakes.storage import Storage
 COORDINATOR: Final = secrets.token_hex(6)
 """Digits of this process in the names of its drafts."""
 _HIGHEST: Final = 10**12
-_KINDS: Final = r"manifest|manifest-list|snap-[0-9]+-0|\.[^/]+\.draft"
+_KINDS: Final = r"manifest|manifest-list|snap-(?P<snapshot>[0-9]+)-0|\.[^/]+\.draft"
 _NAME: Final = re.compile(
-    rf"(?:{_KINDS})-([0-9a-f]{{16}})-([0-9]{{1,19}})-([0-9a-f]{{12}})-([0-9a-f]{{32}})[-.][^/]+"
+    rf"(?:{_KINDS})-(?P<owner>[0-9a-f]{{16}})-(?P<decision>[0-9]{{1,19}})-(?P<coordinator>[0-9a-f]{{12}})-"
+    r"(?P<attempt>[0-9a-f]{32})[-.][^/]+"
 )
 _METADATA: Final = re.compile(
     r"[0-9]+-([0-9a-f]{8})-([0-9a-f]{4})-8([0-9a-f]{3})-([89ab][0-9a-f]{3})-([0-9]{12})(?:\.gz)?\.metadata\.json"
@@ -37,6 +39,8 @@ class StatedDraft(NamedTuple):
     """12 digits, or the first 4."""
     attempt: str
     """7 of its digits."""
+    snapshot: str = ""
+    """Identity of the snapshot of this attempt, in the name of Iceberg's list of manifests alone."""
 
     @property
     def publication(self) -> tuple[str, int, str]:
@@ -67,20 +71,24 @@ class DraftNames(NamedTuple):
         return f"{self.owner[:8]}-{COORDINATOR[:4]}-{random}-{self.decision:012}"
 
 
-def draft_owner(commit_user: str, branch: str) -> str:
-    """Return the owner that names of drafts state. `branch` is empty for a format without branches."""
-    return hashlib.sha256(f"{branch}\n{commit_user}".encode()).hexdigest()[:16]
+def draft_owner(table: str, branch: str, commit_user: str) -> str:
+    """Return the owner that names of drafts state.
+
+    `table` is the identity of a table, and `branch` is empty for a format without branches.
+    """
+    return hashlib.sha256(f"{table}\n{branch}\n{commit_user}".encode()).hexdigest()[:16]
 
 
-def draft_names(commit_user: str, branch: str, decision: int) -> DraftNames:
+def draft_names(table: str, branch: str, commit_user: str, decision: int) -> DraftNames:
     """Return names that no other attempt has."""
-    return DraftNames(draft_owner(commit_user, branch), decision, uuid.uuid4().hex)
+    return DraftNames(draft_owner(table, branch, commit_user), decision, uuid.uuid4().hex)
 
 
 def stated_draft(name: str) -> StatedDraft | None:
     """Return the parts of a draft's name; None for a file of another program, or of no decision."""
     if (found := _NAME.fullmatch(name)) is not None:
-        return StatedDraft(found[1], int(found[2]), found[3], found[4][13:20])
+        owner, decision, coordinator = found["owner"], int(found["decision"]), found["coordinator"]
+        return StatedDraft(owner, decision, coordinator, found["attempt"][13:20], found["snapshot"] or "")
     if (found := _METADATA.fullmatch(name)) is not None:
         return StatedDraft(found[1], int(found[5]), found[2], found[3] + found[4])
     return None

@@ -547,7 +547,7 @@ class OrphanEvents:
             self._ended.pop(each, None)
 
     def _note_start(self, time: int) -> None:
-        """Note the incarnations of the state before the first record, and the positions that it has."""
+        """Note the incarnations of the state before the first record."""
         for life, region in self._start.ended.items():
             self._lives[stated_incarnation(life)][life] = region or ""
         self._outcomes.append((resolved(self._start), time))
@@ -555,8 +555,6 @@ class OrphanEvents:
         for name, each in (*former.items(), *self._start.regions.items()):
             if each.incarnation is not None:
                 self._lives[stated_incarnation(each.incarnation.id)][each.incarnation.id] = name
-            if (at := _committed(self._start, name)) is not None:
-                self._commits[at.incarnation] = [(at.checkpoint, time)]
 
     def judge(self, stated: str, checkpoint: int, state: LogState) -> Verdict:
         """Return whether a file that no event names may be deleted, by all that its name states.
@@ -567,6 +565,13 @@ class OrphanEvents:
         found = Verdict(f"the log has no incarnation that begins with {stated}", None)
         ended = _ended_for_good([*self._ended, *state.ended], state)
         for life, name in self._lives.get(stated, {}).items():
+            # The event of a winner may be deleted, and a tag of the catalog or a clone may have the file.
+            if life in self._start.ended:
+                return Verdict(f"the log begins after incarnation {life} has ended", None)
+            if reaches(_committed(self._start, name), life, checkpoint):
+                return Verdict(
+                    f"the log begins after checkpoint {checkpoint} of region {name} was committed", None
+                )
             # An id that was forgotten may live again.
             live = state.regions.get(name, RegionState()).live_incarnation == life
             if life in ended and not live and not _may_be_included(state, name, life, checkpoint):

@@ -13,15 +13,17 @@ deletable if all of these are true:
 - Its name states a checkpoint, and so much of an incarnation that no other stream has the same. The logged
   policy takes no other names.
 - Each incarnation of the log that begins so has ended for good, or has a committed position at or after the
-  checkpoint; and the record of that is older than the grace period.
+  checkpoint. The log has the record of that, which is older than the grace period, and all events of the
+  checkpoint: it does not begin after them.
 - No event of the partition names a file of the same name, and nothing in the table refers to it.
 - The newest decision of the table is that of the log. A table that was rolled back lacks references to
   winners. What a table with a later one waits for is in another log.
 
 Drafts of a publication are found by listing, too (`lakes.drafts`). One is deletable if all of these are true:
-- Its name states this stream's commit user and branch, and a decision with an outcome in the log. The record
-  of that is older than the grace period.
-- No metadata of the table names it.
+- Its name states this table, this stream's commit user and branch, and a decision with an outcome in the log.
+  The record of that is older than the grace period.
+- No metadata of the table names it, and the log does not name its snapshot as the outcome: a catalog may have
+  branches, tags and versions of its own, of which the table's metadata lists the newest snapshot alone.
 - The table has the newest committed decision, read after the listing. So no process publishes this decision:
   no repair after a rollback, and no other log that has adopted the table and uses the number again.
 
@@ -139,6 +141,12 @@ class Search:
         """Offsets of the orphans that are old enough."""
         self._named_since: set[str] = set()
         """Paths that events appended after the search name."""
+        self._identity = ""
+        """Of the table whose history was read."""
+        self._lists: dict[int, dict[str, tuple[str, int, str]]] = {}
+        """By decision, the attempts whose lists of manifests were found, by identity of snapshot."""
+        self._published: set[tuple[str, int, str]] = set()
+        """Attempts that were published, or perhaps: the log lacks the outcomes before its start."""
         self._unproven: str | None = None
         """Reason for which no file without an event may be deleted; None: there is none."""
 
@@ -148,8 +156,9 @@ class Search:
         # First: what is published of the list later is in the history, or the history proves nothing.
         listed = await self._table.call(finder.stated_files)
         history = await self._table.history()
+        self._note_lists(listed)
         await self._read(await self._log.end(), Comparison(history, self._table.settings.commit_user))
-        self._unproven = self._require_newest(history)
+        self._unproven, self._identity = self._require_newest(history), history.identity
         known = self._fold.replica.state.table
         if known not in (None, history.identity):
             self._refuse(Problem(code=Code.TABLE_REPLACED, detail=history.identity))
@@ -210,6 +219,8 @@ class Search:
                     if step is None:
                         continue
                     self._events.note(step, self._fold.replica.state)
+                    if step.settled is not None:
+                        self._note_published(step.settled)
                     if step.settled is not None and comparison is not None:
                         self._check(step.settled, comparison)
                 progress.at(batch[-1].offset + 1)
@@ -225,6 +236,22 @@ class Search:
                 f"decision {logged.decision.id} is in the table with other content: nothing is known of "
                 f"orphans before that is resolved. See: sluicegate replay verify --stream {self._stream}"
             )
+
+    def _note_lists(self, listed: Iterable[str]) -> None:
+        for path in listed:
+            if (draft := stated_draft(_name(path))) is not None and draft.snapshot:
+                self._lists.setdefault(draft.decision, {})[draft.snapshot] = draft.publication
+        for decision, attempts in self._lists.items():
+            if decision <= self.start.resolved:
+                self._published.update(attempts.values())
+
+    def _note_published(self, logged: LoggedDecision) -> None:
+        """Note the attempt that published a decision: all, if the outcome does not name the snapshot."""
+        attempts = self._lists.get(logged.decision.id, {})
+        made = logged.outcome.snapshot if logged.outcome is not None else None
+        self._published.update(
+            attempt for snapshot, attempt in attempts.items() if made is None or made.identity == snapshot
+        )
 
     def _refuse(self, problem: Problem) -> None:
         raise ReplayRefused(f"nothing is known of orphans. {format_problem(problem, self._stream)}")
@@ -273,9 +300,11 @@ class Search:
         return self._events.judge(incarnation, checkpoint, self._fold.replica.state)
 
     def _judged_draft(self, draft: StatedDraft) -> Verdict:
-        owner = draft_owner(self._table.settings.commit_user, self._finder().branch)
+        owner = draft_owner(self._identity, self._finder().branch, self._table.settings.commit_user)
         if not owner.startswith(draft.owner):
-            return Verdict("another commit user has made this draft, or on another branch", None)
+            return Verdict("the draft is of another commit user, branch or table", None)
+        if draft.publication in self._published:
+            return Verdict(f"the log may name it as the outcome of decision {draft.decision}", None)
         return self._events.judge_draft(draft.decision)
 
     def _is_ripe(self, file: Unnamed, now: int) -> bool:

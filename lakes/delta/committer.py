@@ -135,7 +135,7 @@ class DeltaCommitter(BaseCommitter):
         except (BadFiles, TableRefused) as error:
             return Refused(str(error))
         number = state.version + 1
-        names = draft_names(self._user, "", request.decision)
+        names = draft_names(state.metadata.id, "", self._user, request.decision)
         try:
             put = self._storage.put_if_absent(commit_name(number), content, names.name("draft"))
         except Uncertain as error:

@@ -174,7 +174,7 @@ class IcebergCommitter(BaseCommitter):
         if (ref_of(head) if head is not None else None) != request.head:
             return self._ours(request, metadata) or self._overtaken(request.head, metadata)
         self._require_base(metadata, head)
-        names = draft_names(self._user, self._branch, request.decision)
+        names = draft_names(metadata.identity, self._branch, self._user, request.decision)
         new = NewSnapshot(_new_id(metadata), metadata.next_sequence_number, head, names)
         try:
             view = self._view(metadata)

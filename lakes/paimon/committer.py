@@ -137,7 +137,7 @@ class PaimonCommitter(BaseCommitter):
                 _check_version(head)
             opened = self._open()
             reading = EventContents(request.files, self.check, _premises(self._identity, opened), Entries)
-            names = draft_names(self._user, "", request.decision)
+            names = draft_names(self._identity, "", self._user, request.decision)
             draft = opened.manifests.compose(head, reading, names)
         except (BadFiles, TableRefused, UnknownMetadata) as error:
             return Refused(str(error))

@@ -1,6 +1,7 @@
 """Names of drafts: read back by us, taken by readers, and of nobody else."""
 
 import uuid
+from itertools import product
 
 import pytest
 from pyiceberg.catalog import MetastoreCatalog
@@ -9,8 +10,8 @@ from sluicegate.events.files import attempt_label, stated_attempt
 from sluicegate.lakes.drafts import COORDINATOR, draft_names, draft_owner, stated_draft
 
 OTHER = uuid.UUID("6470f0d1-5a2b-4c3d-8e4f-0123456789ab")
-NAMES = draft_names("sluicegate-flights", "main", 17)
-OWNER = draft_owner("sluicegate-flights", "main")
+NAMES = draft_names("t", "main", "sluicegate-flights", 17)
+OWNER = draft_owner("t", "main", "sluicegate-flights")
 
 
 @pytest.mark.parametrize(
@@ -41,21 +42,21 @@ def test_a_metadata_file_states_the_same_in_a_uuid(packed: str) -> None:
     assert other is not None
     assert (found.owner, found.decision, found.coordinator) == (OWNER[:8], 17, COORDINATOR[:4])
     assert found.publication == other.publication
-    again = stated_draft(f"00012-{draft_names('sluicegate-flights', 'main', 17).uuid()}.metadata.json")
+    again = stated_draft(f"00012-{draft_names('t', 'main', 'sluicegate-flights', 17).uuid()}.metadata.json")
     assert again is not None
     assert again.publication != found.publication
 
 
 def test_a_decision_with_too_many_digits_has_a_random_uuid() -> None:
-    highest = draft_names("u", "", 10**12 - 1).uuid()
+    highest = draft_names("t", "", "u", 10**12 - 1).uuid()
     assert stated_draft(f"00001-{highest}.metadata.json") is not None
-    beyond = draft_names("u", "", 10**12).uuid()
+    beyond = draft_names("t", "", "u", 10**12).uuid()
     assert (uuid.UUID(beyond).version, stated_draft(f"00001-{beyond}.metadata.json")) == (4, None)
 
 
-def test_users_and_branches_have_their_own_drafts() -> None:
-    owners = {draft_owner(user, branch) for user in ("a", "b") for branch in ("", "main", "b")}
-    assert len(owners) == 6
+def test_tables_branches_and_users_have_their_own_drafts() -> None:
+    each = product(("a", "b"), ("", "main", "b"), ("a", "b"))
+    assert len({draft_owner(*parts) for parts in each}) == 12
 
 
 @pytest.mark.parametrize(

@@ -474,6 +474,15 @@ PLANTS: Final = (
         ),
     ),
     Plant(
+        "a file whose event may be deleted goes",
+        *(
+            decisions.OrphanEvents.judge,
+            "reaches(_committed(self._start, name), life, checkpoint)",
+            "False",
+            ORPHANS,
+        ),
+    ),
+    Plant(
         "one incarnation that has ended is enough",
         *(decisions.OrphanEvents.judge, 'may still be committed", None)', 'may be committed", 1)', ORPHANS),
     ),
@@ -493,6 +502,10 @@ PLANTS: Final = (
     Plant(
         "a draft of another stream goes",
         *(Search._judged_draft, "not owner.startswith(draft.owner)", "False", SEARCH),
+    ),
+    Plant(
+        "a draft that the log names as published goes",
+        *(Search._judged_draft, "draft.publication in self._published", "False", SEARCH),
     ),
     Plant(
         "a draft that a repair makes meanwhile goes",

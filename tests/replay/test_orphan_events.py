@@ -182,14 +182,19 @@ def test_incarnations_that_begin_alike_must_all_have_ended() -> None:
     assert verdict(log, 0).since == log.now
 
 
-def test_a_file_of_an_incarnation_before_the_log_is_as_old_as_the_first_record() -> None:
-    """The state at the start of a shorter log does not show the time of its end."""
+def test_a_file_of_a_checkpoint_that_was_committed_before_the_log_stays() -> None:
+    """The event of a winner may be deleted, and a tag of the catalog or a clone may have the file."""
     before = Log()
     before.commit(before.put(EventType.FILES_WRITTEN, None, "q", 0))
     state = before.fold.replica.state.model_copy(deep=True)
     log = Log(state)
-    assert verdict(log, 0).since == DAY
+    assert verdict(log, 0) == ("the log begins after checkpoint 0 of region r1 was committed", None)
     assert verdict(log, 1).since is None
+    after = RegionRegistered(assignment=ONE, replaces="q", base=state.regions["r1"].position)
+    log.put(EventType.REGION_REGISTERED, after, "p")
+    assert (verdict(log, 0).since, verdict(log, 1).since) == (None, log.now), "its events are in the log"
+    state = log.fold.replica.state.model_copy(deep=True)
+    assert verdict(Log(state), 1) == ("the log begins after incarnation q has ended", None)
 
 
 def test_a_draft_stays_until_its_decision_has_an_outcome() -> None:

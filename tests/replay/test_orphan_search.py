@@ -107,17 +107,22 @@ def test_a_short_incarnation_proves_nothing() -> None:
     assert made._judged(f"data-{32 * '0'}-{15 * 'q'}-0-x.parquet", 1).since is None
 
 
-DRAFTS: Final = draft_names("sluicegate-s", "main", 3)
-OTHERS: Final = (draft_names("sluicegate-t", "main", 3), draft_names("sluicegate-s", "b", 3))
+DRAFTS: Final = draft_names("t", "main", "sluicegate-s", 3)
+OTHERS: Final = (
+    draft_names("t", "main", "sluicegate-t", 3),
+    draft_names("t", "b", "sluicegate-s", 3),
+    draft_names("u", "main", "sluicegate-s", 3),
+)
 
 
 def draft_paths(names: DraftNames) -> list[str]:
     return [f"metadata/{names.name('manifest')}-m0.avro", f"metadata/00007-{names.uuid()}.metadata.json"]
 
 
-def test_a_draft_of_another_stream_or_branch_stays() -> None:
+def test_a_draft_of_another_stream_branch_or_table_stays() -> None:
     """Their decisions have the same numbers, and their outcomes are in another log."""
     made = search_of()
+    made._identity = "t"
     table: Any = made._table
     table.settings.commit_user = "sluicegate-s"
     table.capable.return_value.branch = "main"
@@ -129,6 +134,43 @@ def test_a_draft_of_another_stream_or_branch_stays() -> None:
         assert made._judged(path, 1).since is None
     made._unproven = "no proof"
     assert [made._judged(path, 1).since for path in draft_paths(DRAFTS)] == [None, None]
+
+
+def list_paths(decision: int, snapshot: str) -> list[str]:
+    """Return a list of manifests and another draft of one attempt."""
+    names = draft_names("t", "main", "sluicegate-s", decision)
+    return [f"metadata/{names.name(f'snap-{snapshot}-0')}.avro", f"metadata/{names.name('manifest')}-m0.avro"]
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "settled"),
+    [(SnapshotRef(5, "77"), [None, None, 0, 0]), (None, [None, None, None, None])],
+    ids=["named", "unknown"],
+)
+def test_a_draft_that_the_log_names_as_published_stays(
+    snapshot: SnapshotRef | None, settled: list[int | None]
+) -> None:
+    """The table's metadata may list the newest snapshot alone, while a tag of the catalog has others."""
+    made = search_of()
+    made._identity = "t"
+    table: Any = made._table
+    table.settings.commit_user = "sluicegate-s"
+    table.capable.return_value.branch = "main"
+    events: Any = SimpleNamespace(judge_draft=lambda decision: Verdict("settled", 0))
+    made._events = events
+    paths = [*list_paths(3, "77"), *list_paths(3, "78")]
+    made._note_lists(paths)
+    assert [made._judged(path, 1).since for path in paths] == [0, 0, 0, 0]
+    logged: Any = SimpleNamespace(decision=SimpleNamespace(id=3), outcome=SimpleNamespace(snapshot=snapshot))
+    made._note_published(logged)
+    assert [made._judged(path, 1).since for path in paths] == settled
+
+
+def test_a_draft_of_a_decision_whose_outcome_the_log_lacks_may_be_published() -> None:
+    made = search_of()
+    made.start = made.start._replace(state=LogState(decided=3))
+    made._note_lists([path for decision in (3, 4) for path in list_paths(decision, "77")])
+    assert {decision for _, decision, _ in made._published} == {3}
 
 
 async def test_what_is_drafted_after_the_history_was_read_is_not_in_the_list() -> None:

@@ -59,7 +59,7 @@ def test_drafts_of_a_dead_coordinator_are_found_and_deleted(evolving: EvolvingLa
     dead = strand(evolving, 2)
     assert dead
     stated = [stated_draft(path.rpartition("/")[2]) for path in dead]
-    owner = draft_owner(USER, evolving.maintenance().branch)
+    owner = draft_owner(evolving.committer().identity(), evolving.maintenance().branch, USER)
     for each in stated:
         assert each is not None
         assert (each.decision, owner[: len(each.owner)]) == (2, each.owner)

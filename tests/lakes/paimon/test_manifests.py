@@ -75,7 +75,7 @@ def assert_ranges(lake: PaimonLake, line: dict[str, Any]) -> None:
 def commit(lake: PaimonLake, head: Snapshot | None, entries: list[Entries]) -> Snapshot:
     """Write the manifests of a commit, and what of its snapshot the next commit reads."""
     draft = Manifests(lake.storage, Table(lake.storage).newest()).compose(
-        head, entries, draft_names("u", "", 1)
+        head, entries, draft_names("t", "", "u", 1)
     )
     lake.storage.write(FOLDER, draft.files)
     number = head.ref.id + 1 if head is not None else 1
