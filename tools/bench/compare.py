@@ -4,8 +4,8 @@
 
 The other commit is checked out below .bench-results, with an environment of its own that `make sync` makes
 once. Every second round begins with the other commit, so that a machine that slows down favours neither. A
-ratio above 1 is worse than the other commit; it is of medians over the rounds. All of it takes about 40
-minutes."""
+ratio above 1 is worse than the other commit; it is of medians over the rounds. All of it takes about
+an hour."""
 
 import argparse
 import json
@@ -39,6 +39,11 @@ def _slow(found: Figures) -> float:
     return float(runs["slow"]["healthy_p50_while_slow_ms"] / runs["calm"]["healthy_p50_ms"])
 
 
+def _last_event(found: Figures, lake: str) -> float:
+    (row,) = (each for each in found if each["format"] == lake)
+    return float(row["last_event_to_visible_ms"]["p50"])
+
+
 COMPARED: Final[dict[str, tuple[tuple[str, ...], tuple[Figure, ...]]]] = {
     "latency": (
         ("--checkpoints", "200"),
@@ -58,6 +63,25 @@ COMPARED: Final[dict[str, tuple[tuple[str, ...], tuple[Figure, ...]]]] = {
             Figure("1 file in each event, share of raw", lambda found: found[1]["ratio"], True),
             Figure("10 files in each event, events/s", lambda found: found[0]["ours_per_s"], True),
             Figure("1 file in each event, events/s", lambda found: found[1]["ours_per_s"], True),
+        ),
+    ),
+    "last_event": (
+        ("--formats", "paimon,iceberg,delta", "--files", "10", "--rounds", "40", "--warm-up", "300"),
+        (
+            Figure("last event to visible, Paimon, p50, ms", lambda found: _last_event(found, "paimon")),
+            Figure("last event to visible, Iceberg, p50, ms", lambda found: _last_event(found, "iceberg")),
+            Figure("last event to visible, Delta, p50, ms", lambda found: _last_event(found, "delta")),
+        ),
+    ),
+    "hook_rates": (
+        ("--formats", "paimon", "--rounds", "2"),
+        (
+            Figure(
+                "data source, rows to those of Spark's sink", lambda found: found[0]["source_ratio"], True
+            ),
+            Figure(
+                "ForeachBatch, rows to those of Spark's sink", lambda found: found[0]["foreach_ratio"], True
+            ),
         ),
     ),
     "freeze": (
