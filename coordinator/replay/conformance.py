@@ -384,7 +384,7 @@ def _gaps(run: str, begin: int, events: Sequence[_Event], end: int, usual: int) 
         if after - before > _MISSED * interval + _GRACE:
             stated = f"its interval is {interval} ms" if intervals else "it never states their interval"
             silent = f"the run {run} sent none for {after - before} ms; {stated}"
-            yield Violation("heartbeats", silent, after)
+            yield Violation("heartbeats", silent, before)
             return
 
 

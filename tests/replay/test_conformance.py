@@ -228,7 +228,7 @@ def test_an_earlier_incarnation_completes_no_trial_of_the_newest(topics: Topics)
 def test_an_event_before_the_registration_belongs_to_its_incarnation(topics: Topics) -> None:
     topics.trial.read(topics.completion("q1", 0))
     topics.register("q1", after=1_000)
-    assert [each.rule for each in topics.trial.finish(topics.trial.newest())][0] == "answer"
+    assert "answer" in [each.rule for each in topics.trial.finish(topics.trial.newest())]
     assert topics.trial.older(topics.trial.newest()) == 0
 
 
