@@ -223,22 +223,29 @@ def _of_name(name: EntryName) -> dict[str, Any]:
 @config_option
 @any_stream_option
 @region_option("Region of the writer.")
+@click.option("--all", "whole", is_flag=True, help="Judge the whole log, not only the newest incarnation.")
 @json_option
 @click.pass_context
-def conformance(context: click.Context, settings: Settings, stream: str, region: str, as_json: bool) -> None:
+def conformance(
+    context: click.Context, settings: Settings, stream: str, region: str, whole: bool, as_json: bool
+) -> None:
     """Say what a writer of another program does wrong, by the events of its region in the log.
 
     Run a coordinator, let the writer do some checkpoints, and wait for the commits. The command reads the
-    topics and changes nothing. Its status is 0 if a whole trial was seen and nothing is wrong, else 1.
+    topics and changes nothing. It judges the events since the newest accepted incarnation of the region
+    began, and counts the older violations. Its status is 0 if it saw a whole trial there and nothing is
+    wrong, else 1.
     """
     trial = run_async(settings, read_trial(settings, stream, region))
-    violations = trial.finish()
+    since = 0 if whole else trial.newest()
+    violations, older = trial.finish(since), trial.older(since)
     seen = dict(sorted(counts(trial).items()))
     listed = [{"rule": each.rule, "detail": each.detail} for each in violations]
-    values = {"stream": stream, "region": region, "seen": seen, "violations": listed}
+    values = {"stream": stream, "region": region, "seen": seen, "violations": listed, "older": older}
     lines = [
         "seen: " + (", ".join(f"{count} {kind}" for kind, count in seen.items()) or "nothing"),
         *(f"{each.rule}: {each.detail}" for each in violations),
+        *([f"older: {counted(older, 'violation')} of earlier incarnations; see --all"] if older else []),
         counted(len(violations), "violation") if violations else "the writer keeps the contract",
     ]
     print_result(values, lines, as_json=as_json)

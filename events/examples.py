@@ -77,8 +77,9 @@ class _Conversation:
         """Add an event of the writer; return its id."""
         number = len(self.steps) + 1
         own = Envelope(f"e-{number}", kind, _STREAM, _REGION, incarnation, checkpoint)
-        if isinstance(body, FilesWritten):
-            own = with_counts(own._replace(writer=_WRITER, attempt=_attempt(incarnation, checkpoint)), body)
+        files = body.files if isinstance(body, CheckpointCompleted) else body
+        if isinstance(files, FilesWritten):
+            own = with_counts(own._replace(writer=_WRITER, attempt=_attempt(incarnation, checkpoint)), files)
         message = encode_event(own, body, _START + 1_000 * number)
         self.steps.append(Step("events", meaning, message))
         return own.id
@@ -91,7 +92,26 @@ class _Conversation:
         self.steps.append(Step("commits", meaning, encode_notification(found, _START + 1_000 * number)))
 
     def checkpoint(self, incarnation: str, number: int, rows: range, before: Position | None) -> Position:
-        """Add the two events of a checkpoint; return its position."""
+        """Add the event of a checkpoint, which carries its file; return its position."""
+        files = _files(incarnation, number, len(rows))
+        position = Position(incarnation=incarnation, checkpoint=number, digest=_digest(rows))
+        body = CheckpointCompleted(
+            files=files,
+            predecessor=before,
+            source_digest=position.digest,
+            source_offsets=_offsets(rows.stop),
+        )
+        meaning = (
+            f"Checkpoint {number} is complete, with its file, which is durable. The writer continues, and "
+            "does not wait for the commit."
+        )
+        self.event(EventType.CHECKPOINT_COMPLETED, incarnation, body, meaning, number)
+        return position
+
+    def checkpoint_of_parts(
+        self, incarnation: str, number: int, rows: range, before: Position | None
+    ) -> Position:
+        """Add the two events of a checkpoint that names the event of its file; return its position."""
         files = self.event(
             EventType.FILES_WRITTEN,
             incarnation,
@@ -167,7 +187,7 @@ def conversation() -> list[Step]:
     run = talk.event(
         EventType.REGION_REGISTERED,
         _SECOND,
-        _registration(25),
+        _registration(23),
         "The process was killed; it has no state. A new one takes over, with a new incarnation and end.",
     )
     talk.outcome(
@@ -184,14 +204,14 @@ def conversation() -> list[Step]:
         "Accepted. The former incarnation has ended, and its checkpoint 1 is discarded: row 100 is next.",
         _SECOND,
     )
-    one = talk.checkpoint(_SECOND, 1, range(100, 250), zero)
+    one = talk.checkpoint_of_parts(_SECOND, 1, range(100, 250), zero)
     late = talk.event(
         EventType.REGION_REGISTERED,
         _LATE,
-        _registration(24),
+        _registration(22),
         "A frozen process continues: it has fetched its end before the registration of the other one.",
     )
-    problem = Problem(code=Code.TAKEN_OVER_SINCE, region=_REGION, number=25, other=24)
+    problem = Problem(code=Code.TAKEN_OVER_SINCE, region=_REGION, number=23, other=22)
     talk.outcome(
         NotificationType.REGISTRATION_ANSWERED,
         RegistrationAnswered(

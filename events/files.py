@@ -225,8 +225,8 @@ def split_files(body: FilesWritten, limit: int, *, with_facts: bool = False) -> 
     """Split a body so that each encoded part is at least `HEADROOM` bytes smaller than `limit`.
 
     `limit` is the topic's `max.message.bytes`. The parts list the same files in the same order; each needs an
-    event id of its own. A body without files is one part. `with_facts`: each part has room for the facts of
-    its files, which follow later. Raises FileTooLarge.
+    event id of its own. `with_facts`: each part has room for the facts of its files, which follow later.
+    Raises FileTooLarge.
     """
     frame = len(body.model_copy(update={"files": ()}).model_dump_json().encode())
     room = limit - HEADROOM - frame

@@ -157,6 +157,13 @@ class FileInfo(Body):
     """
 
 
+def _not_empty(files: tuple[FileInfo, ...]) -> tuple[FileInfo, ...]:
+    # A list that is empty by mistake would move the source offsets past rows that no file has.
+    if not files:
+        raise ValueError('the list has no file; a checkpoint without rows has "events": [] in place of files')
+    return files
+
+
 class FilesWritten(Body):
     """Files of one writer attempt, or a part of them."""
 
@@ -180,8 +187,12 @@ class FilesWritten(Body):
     """Digest of the content of that schema, made by the lake adapter. A table that was restored from a copy
     and then altered can have another schema of the same id: the coordinator refuses the files of the former
     one. Without a digest, nothing is compared. Delta needs none: there the id is one."""
-    files: Annotated[tuple[FileInfo, ...], Field(max_length=MOST_FILES)]
-    """As many as the attribute `files` states, with no path twice."""
+    files: Annotated[
+        tuple[FileInfo, ...],
+        Field(max_length=MOST_FILES, json_schema_extra={"minItems": 1}),
+        AfterValidator(_not_empty),
+    ]
+    """At least one, and as many as the attribute `files` states, with no path twice."""
     facts: Annotated[dict[RelativePath, Facts], Field(max_length=MOST_FILES)] = {}
     """By the paths of files, results of the user's own work on them. Readers of the log use them; the
     coordinator does not."""

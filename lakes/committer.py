@@ -10,7 +10,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from sluicegate.events.files import is_same_place
-from sluicegate.events.models import FileInfo, FilesWritten, SnapshotRef
+from sluicegate.events.models import CURRENT_SCHEMA, FileInfo, FilesWritten, SnapshotRef
 from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.footers import read_footers
 from sluicegate.lakes.history import PastSnapshot
@@ -290,13 +290,26 @@ def with_overwriting(answer: Answer, storage: Storage) -> Answer:
     return replace(answer, cause=cause.model_copy(update={"code": CauseCode.RECORDED_OVERWRITTEN}))
 
 
+def refuse_other_format(event: FilesWritten, table_format: str) -> None:
+    """Raise BadFiles if an event's files are for tables of another format."""
+    if event.format != table_format:
+        raise BadFiles(f"the event has the format {event.format}, but the table has {table_format}")
+
+
 def refuse_other_metadata(event: FilesWritten, table_format: str, version: int) -> None:
     """Raise BadFiles if the metadata of an event's files is of another format or version."""
-    if (event.format, event.format_version) != (table_format, version):
+    refuse_other_format(event, table_format)
+    if event.format_version != version:
         raise BadFiles(
-            f"metadata of {event.format} version {event.format_version} cannot be read; this release "
-            f"reads {table_format} version {version}"
+            f"the metadata of the files has the `format_version` {event.format_version}, and this release "
+            f"reads {version}. A file without metadata needs none"
         )
+
+
+def require_schema_id(event: FilesWritten, name: str) -> None:
+    """Raise BadFiles if an event names no schema, and its format has no other way to know it."""
+    if event.schema_id == CURRENT_SCHEMA:
+        raise BadFiles(f"the event lacks `schema_id`, which {name} needs")
 
 
 def refuse_specs(event: FilesWritten, name: str) -> None:

@@ -796,7 +796,9 @@ class FileColumns:
         if names != self.paths:
             lacking = [name for name in self.paths if name not in names]
             strange = [name for name in names if name not in self.paths]
-            return f"it lacks the columns {lacking}, has {strange} instead, or has another order"
+            if sorted(names) == sorted(self.paths):
+                return f"it has the columns in the order {list(names)}"
+            return f"it lacks the columns {lacking}, and has {strange} instead"
         for name, column, wanted in zip(names, columns, self._leaves, strict=True):
             found = _leaf(column)
             if found != wanted and not _is_same_decimal(found, wanted):

@@ -307,7 +307,8 @@ class Replica:
         """Judge a registration; return the reason if it has no effect, and the answer."""
         envelope, body, state = record.envelope, record.body, self.state
         if not isinstance(body, RegionRegistered):
-            unreadable = Problem(code=Code.REGISTRATION_UNREADABLE, region=envelope.region)
+            code, detail = Code.REGISTRATION_UNREADABLE, record.unreadable
+            unreadable = Problem(code=code, region=envelope.region, detail=detail)
             return unreadable, self._answer(envelope, unreadable)
         problem = registration.judge(self.log, record.offset, envelope, body)
         region = state.region(envelope.region)

@@ -330,8 +330,8 @@ _MESSAGES: Final[Mapping[Code, Message]] = {
     Code.WRONG_PARTITION: Message(
         "The message is not used",
         "it is on partition {other} of the events topic, and its stream {stream} belongs to {number}, whose "
-        "reader alone knows the positions of its regions. The topic got more partitions, or a program chose "
-        "the partition itself",
+        "reader alone knows the positions of its regions. The topic got more partitions, or a client chose "
+        "the partition by the key; it is CRC-32 of the stream's name modulo N, here {number}",
         "Correct the cause, then send the message again: `sluicegate dead-letters retry --help`",
     ),
     Code.SIGNATURE: Message(
@@ -499,7 +499,7 @@ REFUSAL_MESSAGES: Final[Mapping[Code, Message]] = {
     ),
     Code.REGISTRATION_UNREADABLE: Message(
         _REFUSED,
-        "the body of the registration cannot be read, or an order skipped it",
+        "the body of the registration cannot be read[ ({detail})], or an order skipped it",
         "Let the driver send a body that its schema allows. With Spark, and in Python, install the release "
         "of sluicegate that the coordinators have. Then start the driver again",
     ),
@@ -570,7 +570,9 @@ _WAITING: Final[Mapping[Code, Message]] = {
     Code.PREDECESSOR_MISSING: Message(
         _CHECKPOINT,
         "it follows checkpoint {other}, which nobody has completed",
-        "Wait while the driver of the region works on it. If it never completes it, " + RESET,
+        "Wait while the driver of the region works on it. In a writer of your own, the first completion of a "
+        "process names the whole `committed` of its answer as `predecessor`. If the driver never completes "
+        "the checkpoint, " + RESET,
     ),
     Code.COMPLETION_UNREADABLE: Message(
         _CHECKPOINT,
@@ -635,7 +637,8 @@ _EXCLUDED: Final[Mapping[Code, Message]] = {
     Code.FILES_EXCLUDED: Message(
         _FILES,
         "the table does not take them[ ({detail})]",
-        "Restore what is missing, and they are checked again. " + _AGAIN,
+        "If a file was lost or changed, restore it, and it is checked again. Else correct the writer. "
+        + _AGAIN,
     ),
     Code.FILE_NAME_DIFFERS: Message(
         _FILES,

@@ -6,7 +6,7 @@ whole trial must contain and that was not seen.
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -31,6 +31,8 @@ _GRACE: Final = 1_000
 """Milliseconds of a heartbeat's delay that count for nothing."""
 _INTERVAL: Final = 5_000
 """Milliseconds between the heartbeats of a run that has not sent any yet, as the contract has it."""
+_NOW: Final = 2**62
+"""Time of something that is still missing."""
 _OF_COORDINATORS: Final = frozenset(
     {
         *(EventType.STREAM_POLICY, EventType.STREAM_COMMAND, EventType.CUT_DECIDED),
@@ -56,6 +58,8 @@ class Violation(NamedTuple):
 
     rule: str
     detail: str
+    time: int
+    """Append time of the event that shows it."""
 
 
 class _Late(NamedTuple):
@@ -150,7 +154,7 @@ class Trial:
         if (named.get("ce_stream"), named.get("ce_region")) != (self.stream, self.region):
             return
         where = f"partition {letter.place.partition}, offset {letter.place.offset}"
-        found = Violation("dead-letter", f"{where}: {letter.code}. {letter.reason}")
+        found = Violation("dead-letter", f"{where}: {letter.code}. {letter.reason}", letter.place.time)
         if letter.code == Code.NOT_LIVE:
             self.letters.append(_Late(found, letter.place.offset, named.get("ce_incarnation", "")))
         else:
@@ -170,21 +174,34 @@ class Trial:
                 yield letter.violation
 
     def _add(self, rule: str, raw: Raw, detail: str) -> None:
-        self.violations.append(Violation(rule, f"partition {raw.partition}, offset {raw.offset}: {detail}"))
+        where = f"partition {raw.partition}, offset {raw.offset}"
+        self.violations.append(Violation(rule, f"{where}: {detail}", raw.time))
 
     # --- what the events say together -------------------------------------------------------------
 
-    def finish(self) -> list[Violation]:
-        """Return all violations, in the order of the contract."""
-        return [
+    def finish(self, since: int = 0) -> list[Violation]:
+        """Return the violations since a time, in the order of the contract, and what a whole trial lacks."""
+        found = (
             *self.violations,
             *self._of_letters(),
             *self._of_registrations(),
             *self._of_completions(),
             *self._of_heartbeats(),
             *self._of_beginnings(),
-            *self._missing(),
-        ]
+        )
+        judged = replace(self, events=[each for each in self.events if each.raw.time >= since])
+        return [*(each for each in found if each.time >= since), *judged._missing()]
+
+    def older(self, since: int) -> int:
+        """Return the number of violations before a time."""
+        return sum(each.time < since for each in self.finish())
+
+    def newest(self) -> int:
+        """Return the time of the first event of the newest incarnation that was accepted; 0 if none was."""
+        newest = next(reversed([life for _, life in self._accepted().values()]), None)
+        # A writer that does not await its answer publishes before its registration.
+        own = (each.raw.time for each in self.events if each.record.envelope.incarnation == newest)
+        return min(own, default=0)
 
     def _all(self, kind: EventType) -> Iterator[_Event]:
         """Yield the first copy of each event of a type, in the order of the log."""
@@ -219,6 +236,7 @@ class Trial:
                         "answer",
                         f"offset {event.raw.offset}: incarnation {life} publishes {kind} before its "
                         "registration is accepted. Await the answer first",
+                        event.raw.time,
                     )
 
     def _of_completions(self) -> Iterator[Violation]:
@@ -236,14 +254,17 @@ class Trial:
             place = f"offset {event.raw.offset}: checkpoint {of.checkpoint}"
             known = files[of.incarnation, of.checkpoint]
             if unknown := [name for name in body.events if name not in known]:
-                yield Violation("unknown-events", f"{place} names {unknown}, which the log lacks")
+                yield Violation(
+                    "unknown-events", f"{place} names {unknown}, which the log lacks", event.raw.time
+                )
             if len({known[name] for name in body.events if name in known}) > len(
                 {known[name][0] for name in body.events if name in known}
             ):
-                yield Violation("two-attempts", f"{place} names two attempts of one writer")
+                yield Violation("two-attempts", f"{place} names two attempts of one writer", event.raw.time)
             before = digests.setdefault((of.incarnation, of.checkpoint), body.source_digest)
             if before != body.source_digest:
-                yield Violation("source-digest", f"{place} is completed again with another source digest")
+                again = f"{place} is completed again with another source digest"
+                yield Violation("source-digest", again, event.raw.time)
 
     def _of_heartbeats(self) -> Iterator[Violation]:
         accepted = self._accepted()
@@ -256,9 +277,8 @@ class Trial:
                 if not isinstance(body, RegionHeartbeat | RegionClosed):
                     continue
                 if body.run not in accepted:
-                    yield Violation(
-                        "run", f"offset {event.raw.offset}: {body.run} is no accepted registration"
-                    )
+                    unknown = f"offset {event.raw.offset}: {body.run} is no accepted registration"
+                    yield Violation("run", unknown, event.raw.time)
                 elif isinstance(body, RegionHeartbeat):
                     beats[body.run].append(event)
         usual = (
@@ -306,6 +326,7 @@ class Trial:
                         f"offset {event.raw.offset}: checkpoint {of.checkpoint} is completed, and the driver "
                         "had said idle before. Publish a heartbeat with its number in `begins`, and await "
                         "the acknowledgement before a writer gets its first row",
+                        event.raw.time,
                     )
                 done.add((of.incarnation, of.checkpoint))
                 idle, begun = False, max(begun, of.checkpoint)
@@ -318,17 +339,15 @@ class Trial:
 
     def _missing(self) -> Iterator[Violation]:
         if not self._accepted():
-            yield Violation("missing", "no registration was accepted")
+            yield _lacking("missing", "no registration was accepted")
         if not any(each.record.envelope.writer for each in self.events):
-            yield Violation(
-                "missing", f"no {EventType.FILES_WRITTEN} and no completion with files is in the log"
-            )
+            yield _lacking("missing", f"no {EventType.FILES_WRITTEN} and no completion with files is there")
         accepted = self._accepted().keys()
         resting = bool(accepted) and accepted <= self._resting()
         for kind in (EventType.CHECKPOINT_COMPLETED, EventType.REGION_HEARTBEAT):
             # A region that rests sends no heartbeats.
             if not any(self._all(kind)) and not (resting and kind is EventType.REGION_HEARTBEAT):
-                yield Violation("missing", f"no {kind} is in the log")
+                yield _lacking("missing", f"no {kind} is there")
         completed = {
             (each.record.envelope.incarnation, each.record.envelope.checkpoint)
             for each in self._all(EventType.CHECKPOINT_COMPLETED)
@@ -340,9 +359,14 @@ class Trial:
         newest = next(reversed([life for _, life in self._accepted().values()]), None)
         late = sorted(each for each in completed if each[0] == newest and each[1] > lives.get(newest, -1))
         if not done:
-            yield Violation("no-commit", "no commit has a checkpoint of the region")
+            yield _lacking("no-commit", "no commit has a checkpoint of the region")
         elif late:
-            yield Violation("no-commit", f"no commit has the checkpoints {[number for _, number in late]}")
+            yield _lacking("no-commit", f"no commit has the checkpoints {[number for _, number in late]}")
+
+
+def _lacking(rule: str, detail: str) -> Violation:
+    """Return a part of a whole trial that was not seen."""
+    return Violation(rule, detail, _NOW)
 
 
 def _gaps(run: str, begin: int, events: Sequence[_Event], end: int, usual: int) -> Iterator[Violation]:
@@ -359,7 +383,8 @@ def _gaps(run: str, begin: int, events: Sequence[_Event], end: int, usual: int) 
     for before, after in pairwise(times):
         if after - before > _MISSED * interval + _GRACE:
             stated = f"its interval is {interval} ms" if intervals else "it never states their interval"
-            yield Violation("heartbeats", f"the run {run} sent none for {after - before} ms; {stated}")
+            silent = f"the run {run} sent none for {after - before} ms; {stated}"
+            yield Violation("heartbeats", silent, before)
             return
 
 

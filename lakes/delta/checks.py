@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from sluicegate.events.models import CURRENT_SCHEMA, FilesWritten
-from sluicegate.lakes.committer import prepare_describer, refuse_specs, with_metadata
+from sluicegate.lakes.committer import prepare_describer, refuse_other_format, refuse_specs, with_metadata
 from sluicegate.lakes.delta.entries import FORMAT, FORMAT_VERSION, Entries, Examiner
 from sluicegate.lakes.delta.features import TYPE_WIDENING, supports
 from sluicegate.lakes.delta.log import (
@@ -130,6 +130,7 @@ class EventChecks:
         Raises BadFiles, LakeUnavailable.
         """
         self._follow(state)
+        refuse_other_format(event, FORMAT)
         refuse_specs(event, FORMAT)
         examiner = self._examiner(state, event.schema_id)
         event = with_metadata(

@@ -18,7 +18,14 @@ from pyiceberg.types import DoubleType, FloatType, IcebergType, ListType, MapTyp
 
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.avro import write_long
-from sluicegate.lakes.committer import is_plain, refuse_other_metadata, refuse_other_schema, require_plain
+from sluicegate.lakes.committer import (
+    is_plain,
+    refuse_other_format,
+    refuse_other_metadata,
+    refuse_other_schema,
+    require_plain,
+    require_schema_id,
+)
 from sluicegate.lakes.iceberg.layout import FORMAT, FORMAT_VERSION, Layout, Partition
 from sluicegate.lakes.iceberg.table import TableView, schema_digest
 from sluicegate.lakes.iceberg.values import (
@@ -381,8 +388,10 @@ class Examiner:
         if event.location != self._table.event_location:
             there = self._table.event_location
             raise BadFiles(f"the files are in {event.location}, but the table keeps its data in {there}")
-        refuse_other_metadata(event, FORMAT, FORMAT_VERSION)
+        refuse_other_format(event, FORMAT)
+        # First: without a schema and a spec of the table, no file was described.
         checks = self._checks_for(event)
+        refuse_other_metadata(event, FORMAT, FORMAT_VERSION)
         partitions = frozenset([checks.examine(file) for file in event.files])
         records = [file.metadata for file in event.files]
         if checks.current is not None:
@@ -393,6 +402,7 @@ class Examiner:
         return Entries(b"".join(records), lengths, rows, partitions, checks.layout.spec.spec_id)
 
     def _checks_for(self, event: FilesWritten) -> "_Checks":
+        require_schema_id(event, "Iceberg")
         spec_id = event.spec_id
         known = self._layouts.get((event.schema_id, spec_id))
         if known is None:

@@ -17,8 +17,10 @@ from sluicegate.lakes.committer import (
     outcome_unknown,
     overtaken,
     prepare_describer,
+    refuse_other_format,
     refuse_other_schema,
     refuse_specs,
+    require_schema_id,
     with_metadata,
     with_overwriting,
 )
@@ -102,7 +104,9 @@ class PaimonCommitter(BaseCommitter):
 
         Raises BadFiles or LakeUnavailable.
         """
+        refuse_other_format(event, FORMAT)
         refuse_specs(event, FORMAT)
+        require_schema_id(event, "Paimon")
         if not self._table.has_schema(event.schema_id):
             raise BadFiles(f"the files were written with schema {event.schema_id}, which the table lacks")
         if event.schema_digest:

@@ -74,8 +74,8 @@ def constrained(hint: Any, constraints: tuple[Any, ...]) -> st.SearchStrategy[An
         least, most = wanted.min_length or 0, min(wanted.max_length or 30, 30)
         return st.text(st.characters(codec="utf-8"), min_size=least, max_size=most)
     if get_origin(hint) is tuple and any(isinstance(each, AfterValidator) for each in constraints):
-        # Regions of an assignment, each named once.
-        return st.lists(values_of(get_args(hint)[0]), min_size=1, max_size=4, unique=True).map(tuple)
+        # Regions of an assignment, each named once, or files.
+        return st.lists(values_of(get_args(hint)[0]), min_size=1, max_size=4, unique_by=repr).map(tuple)
     return values_of(hint)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sluicegate.events import codec
 from sluicegate.events.codec import read_completion, read_files, read_record
 from sluicegate.events.encoding import Unencodable, encode_event
-from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.envelope import UNCOUNTED, Envelope, EventType
 from sluicegate.events.models import CheckpointCompleted, Position, default_source_digest
 from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 from tests.events.examples import BODIES, CARRIED, CARRYING, FILES, POSITION, TIME, envelope_of
@@ -99,6 +99,18 @@ def test_what_no_reader_would_take_is_not_encoded() -> None:
         encode_event(NAMING, CARRIED, TIME)
     with pytest.raises(ValueError, match="the envelope has 1 files, and the body 2"):
         encode_event(CARRYING._replace(files=1), CARRIED, TIME)
+
+
+@pytest.mark.parametrize("stated", [UNCOUNTED, 0, 1])
+@pytest.mark.parametrize("kind", [EventType.FILES_WRITTEN, EventType.CHECKPOINT_COMPLETED])
+def test_an_empty_list_of_files_is_malformed(kind: EventType, stated: int) -> None:
+    """A list that is empty by mistake would lose rows; a checkpoint without rows names no events."""
+    files = json.loads(CARRIED.model_dump_json())["files"] | {"files": []}
+    body = files if kind is EventType.FILES_WRITTEN else body_of(files=files, events=None)
+    found = read_files(CARRYING._replace(type=kind, files=stated), json.dumps(body).encode())
+    assert isinstance(found, Problem)
+    assert (found.code, found.names[0].split(".")[-1]) == (Code.MALFORMED_BODY, "files")
+    assert 'a checkpoint without rows has "events": []' in found.detail
 
 
 def test_the_files_are_read_only_when_they_are_needed() -> None:

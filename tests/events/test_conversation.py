@@ -35,7 +35,7 @@ def test_the_replica_gives_the_answers_of_the_conversation() -> None:
             assert flaw is None
             assert record is not None
             answer = judges.apply(record.envelope, record.body)
-            if record.envelope.type is EventType.FILES_WRITTEN:
+            if record.envelope.writer:
                 files = read_files(record.envelope, step.message.value)
                 assert isinstance(files, FilesWritten)
                 assert names_problem(attempt_of(record.envelope), files) is None

@@ -1,7 +1,7 @@
 """Files of other programs: neutral fields are enough, and no claim about a file is believed."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.events.models import CURRENT_SCHEMA, FileInfo, FilesWritten
 from sluicegate.lakes.port import Absent, BadFiles
 from tests.contracts.lakes.harness import Stream
 from tests.lakes.plain_files import ROWS, Place, commit, event, place, rows, write
@@ -157,7 +157,7 @@ LIES: dict[str, tuple[Callable[[Place], FileInfo], str]] = {
     "row groups": (_miscounted, "rows do not add up to its 5001. Write it again"),
     "order": (
         _of(lambda data: data.select(["name", "id", "amount", "at", "score", "region"])),
-        "another order",
+        r"it has the columns in the order \['name', 'id', 'amount', 'at', 'score'(, 'region')?\]\. Write",
     ),
     "narrow": (_cast("id", pa.int32()), "column id is INT32"),
     "unsigned": (_cast("id", pa.uint64()), "column id is INT64 Int"),
@@ -211,6 +211,27 @@ def test_a_lie_is_refused(table: Place, lie: str) -> None:
     make, text = LIES[lie]
     bad = event(table, make(table))
     _refused(table, bad, text)
+
+
+CLAIMS: dict[str, tuple[Mapping[str, object], str]] = {
+    "other format": ({"format": "hudi"}, "the event has the format hudi, but the table has"),
+    "other version": ({"format_version": 7}, "metadata of the files has the `format_version` 7"),
+    "other schema": ({"schema_id": 7}, "were written with schema 7, which the table lacks"),
+}
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_each_wrong_claim_of_an_event_has_a_sentence_of_its_own(table: Place, claim: str) -> None:
+    changed, text = CLAIMS[claim]
+    _refused(table, event(table, write(table, rows())).model_copy(update=changed), text)
+
+
+def test_an_event_without_a_schema(table: Place) -> None:
+    bare = event(table, write(table, rows())).model_copy(update={"schema_id": CURRENT_SCHEMA})
+    if table.format == "delta":
+        assert len(Stream(table.lake).committer.check([bare])) == 1
+    else:
+        _refused(table, bare, rf"the event lacks `schema_id`, which {table.format.capitalize()} needs")
 
 
 def _refused(table: Place, bad: FilesWritten, text: str) -> None:

@@ -199,3 +199,39 @@ def test_the_name_of_a_file_that_a_completion_carries(topics: Topics) -> None:
     topics.register("q1")
     topics.trial.read(carrying("part-0.parquet"))
     assert topics.rules() == ["file-name"]
+
+
+def test_a_mistake_of_an_earlier_incarnation_is_older(topics: Topics) -> None:
+    run = topics.register("q1")
+    topics.pause("q1", run, None)
+    topics.trial.read(topics.completion("q1", 0))
+    assert topics.rules() == ["beginning"]
+    topics.register("q2", "q1", after=1_000)
+    topics.trial.read(topics.completion("q2", 0))
+    since = topics.trial.newest()
+    assert [each.rule for each in topics.trial.finish(since)] == ["missing", "missing", "no-commit"]
+    assert topics.trial.older(since) == 1
+
+
+def test_an_earlier_incarnation_completes_no_trial_of_the_newest(topics: Topics) -> None:
+    topics.beat("q1", topics.register("q1"), after=1_000)
+    topics.trial.read(carrying("part-0.parquet"))
+    topics.register("q2", "q1", after=2_000)
+    lacking = [each.detail for each in topics.trial.finish(topics.trial.newest()) if each.rule == "missing"]
+    assert lacking == [
+        "no files.written and no completion with files is there",
+        "no checkpoint.completed is there",
+        "no region.heartbeat is there",
+    ]
+
+
+def test_an_event_before_the_registration_belongs_to_its_incarnation(topics: Topics) -> None:
+    topics.trial.read(topics.completion("q1", 0))
+    topics.register("q1", after=1_000)
+    assert "answer" in [each.rule for each in topics.trial.finish(topics.trial.newest())]
+    assert topics.trial.older(topics.trial.newest()) == 0
+
+
+def test_without_an_accepted_registration_the_whole_log_is_judged(topics: Topics) -> None:
+    topics.trial.read(topics.completion("q1", 0))
+    assert topics.trial.newest() == 0
