@@ -211,7 +211,7 @@ def test_what_is_carried_from_the_head_is_carried(lake: PaimonLake) -> None:
     more = b'"statistics": "stat-1",\n  "indexManifest": "index-1",\n  "uuid"'
     path.write_bytes(path.read_bytes().replace(b'"uuid"', more))
     stream.recorded = lake.committer().inspect().head
-    stream.commit(2, [])
+    stream.commit(2, [2])
     content = (lake.root / "snapshot" / "snapshot-2").read_text()
     assert '"statistics": "stat-1"' in content
     assert '"indexManifest": "index-1"' in content
