@@ -3,10 +3,13 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import structlog
+from aiokafka import ConsumerRecord
+
 from sluicegate.coordinator.observe.metrics import Metrics
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.letters import DeadLetters, Letterbox
-from sluicegate.coordinator.stream.other_groups import Rivals
+from sluicegate.coordinator.stream.other_groups import group_named
 from sluicegate.events.orders import Skips
 from sluicegate.kafka.bodies import BodyFetcher, Budget
 from sluicegate.kafka.clients import EndOffsets
@@ -17,6 +20,9 @@ from sluicegate.state_store import StateStore
 
 if TYPE_CHECKING:
     from sluicegate.coordinator.observe.spans import OtelSpans
+
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,30 @@ class Links:
     metrics: Metrics
     spans: "OtelSpans | None" = None
     """Makes the spans of commits; None without the extra `otel`, or if nobody asks for them."""
+
+
+class Rivals:
+    """Other groups that decide for the streams of an assigned partition."""
+
+    def __init__(self, own: str) -> None:
+        self._own = own
+        self.seen: str | None = None
+        """The last other group; None if there was none."""
+
+    def look(self, stream: str, decision: ConsumerRecord) -> None:
+        """Log a decision of another group, once for each change of the group."""
+        other = group_named(decision.headers)
+        if other is None or other in (self._own, self.seen):
+            return
+        self.seen = other
+        log.error(
+            "another group of coordinators decides for this stream: nothing is doubled in the table by it, "
+            "but registrations and commits are announced twice; give both one kafka.group_id, or stop one",
+            stream=stream,
+            group=self._own,
+            other=other,
+            offset=decision.offset,
+        )
 
 
 class LogPartition(Protocol):

@@ -7,14 +7,10 @@ registrations, write records and send notifications. So the second group waits.
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-import structlog
-from aiokafka import ConsumerRecord
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupAuthorizationFailedError, GroupIdNotFound, for_code
 
 from sluicegate.kafka.clients import patiently, started
-
-log = structlog.get_logger(__name__)
 
 GROUP_HEADER: Final = "sluicegate-group"
 SIGNING_HEADER: Final = "sluicegate-signing"
@@ -39,30 +35,6 @@ def group_named(headers: Iterable[tuple[str, bytes | None]]) -> str | None:
     """Return the group that wrote a record or a decision; None for unsigned ones."""
     named = dict(headers).get(GROUP_HEADER)
     return named.decode(errors="replace") if named else None
-
-
-class Rivals:
-    """Other groups that decide for the streams of an assigned partition."""
-
-    def __init__(self, own: str) -> None:
-        self._own = own
-        self.seen: str | None = None
-        """The last other group; None if there was none."""
-
-    def look(self, stream: str, decision: ConsumerRecord) -> None:
-        """Log a decision of another group, once for each change of the group."""
-        other = group_named(decision.headers)
-        if other is None or other in (self._own, self.seen):
-            return
-        self.seen = other
-        log.error(
-            "another group of coordinators decides for this stream: nothing is doubled in the table by it, "
-            "but registrations and commits are announced twice; give both one kafka.group_id, or stop one",
-            stream=stream,
-            group=self._own,
-            other=other,
-            offset=decision.offset,
-        )
 
 
 async def group_members(options: Mapping[str, Any], group: str) -> int | None:

@@ -30,8 +30,8 @@ from sluicegate.coordinator.stream.continuity import (
     obstacle,
 )
 from sluicegate.coordinator.stream.letters import Letterbox
-from sluicegate.coordinator.stream.links import Links
-from sluicegate.coordinator.stream.other_groups import Rivals, refuse_other_groups
+from sluicegate.coordinator.stream.links import Links, Rivals
+from sluicegate.coordinator.stream.other_groups import refuse_other_groups
 from sluicegate.coordinator.stream.rate_limit import Holding
 from sluicegate.coordinator.stream.records import Held, read_held
 from sluicegate.coordinator.stream.reload import Changes
