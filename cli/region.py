@@ -5,6 +5,7 @@ import copy
 import time
 import uuid
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -174,7 +175,15 @@ _MISSED: Final = 3
     help="Time without an event of the query after which it counts as stopped. By default three times its "
     "heartbeat interval, and 15 s at least.",
 )
-def reset(settings: Settings, stream: str, region: str, location: str, silence: float | None) -> None:
+@click.option(
+    "--files-moved",
+    is_flag=True,
+    help="The location is empty, its source reads files, and those whose rows are committed are not in its "
+    "folder any more.",
+)
+def reset(
+    settings: Settings, stream: str, region: str, location: str, silence: float | None, *, files_moved: bool
+) -> None:
     """Set a region of a Spark query to its committed position. Then start the query again.
 
     A region that was removed, or left out, begins the next assignment there.
@@ -184,14 +193,17 @@ def reset(settings: Settings, stream: str, region: str, location: str, silence: 
     folder sluicegate/reset-ID.
     Stop the query first. If the command is interrupted, repeat it.
 
-    An empty location is the operator's word that the source begins right after the committed position.
+    An empty location is the operator's word that the source begins right after the committed position. A
+    source of files cannot: only the lost location has the names of the files that were read. Then move those
+    files away first.
     """
-    for line in run_async(settings, _reset(settings, stream, region, location, silence)):
+    work = _reset(settings, stream, region, location, silence, files_moved=files_moved)
+    for line in run_async(settings, work):
         click.echo(line)
 
 
 async def _reset(
-    settings: Settings, stream: str, region: str, location: str, silence: float | None
+    settings: Settings, stream: str, region: str, location: str, silence: float | None, *, files_moved: bool
 ) -> list[str]:
     hook_error, reset_region = _hooks()
     await require_accepted_key(settings, stream)
@@ -214,7 +226,7 @@ async def _reset(
             return asyncio.run_coroutine_threadsafe(asked, loop).result()
 
         try:
-            done = await asyncio.to_thread(reset_region, order, ask)
+            done = await asyncio.to_thread(reset_region, replace(order, files_moved=files_moved), ask)
         except hook_error as error:
             raise UserError(str(error)) from error
     return _report(order, done)

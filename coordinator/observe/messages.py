@@ -355,7 +355,7 @@ _LOST: Final = (
     + STATUS
     + " shows, and "
     + RESET
-    + "; an empty location takes the place of a lost one"
+    + "; an empty location takes the place of a lost one, but for a source of files"
 )
 
 REFUSAL_MESSAGES: Final[Mapping[Code, Message]] = {
@@ -609,7 +609,9 @@ _WAITING: Final[Mapping[Code, Message]] = {
     Code.STILL_RUNNING: Message(
         "A driver of region {region} of stream {stream} still runs, and nothing of it is committed any more",
         "its incarnation {incarnation} has ended",
-        "Stop that driver. To read again what is not committed, " + RESET,
+        "Stop that driver. To read again what is not committed, "
+        + RESET
+        + ". If the region was removed, it continues with the next assignment",
     ),
     Code.TEXTS_TOO_LARGE: Message(
         "Region {region} is not committed",
@@ -714,8 +716,8 @@ STREAM_MESSAGES: Final[Mapping[Code, Message]] = {
     Code.SAVEPOINT_WAITS: Message(
         "Savepoint {first} of stream {stream} waits",
         "its commit is not in the table yet[; it needs a checkpoint of {rest}]",
-        "Start the drivers of these regions if they do not run; for a region of batch jobs in Python, call "
-        "`prepare_jobs` with their options. To give it up: `sluicegate stream cancel --stream {stream} "
+        "[Start the drivers of {rest} if they do not run; for a region of batch jobs in Python, call "
+        "`prepare_jobs` with their options. ]To give it up: `sluicegate stream cancel --stream {stream} "
         "--name {first}`",
     ),
     Code.DRAIN_WAITS: Message(

@@ -78,9 +78,16 @@ class Stream:
         self.ends(body, True)
         return answer
 
-    def reset(self, root: Path | None = None, reason: str = "", patience: float = BACKSTOP) -> ResetDone:
+    def reset(
+        self,
+        root: Path | None = None,
+        reason: str = "",
+        patience: float = BACKSTOP,
+        *,
+        files_moved: bool = True,
+    ) -> ResetDone:
         place = ("s", "EWR", str(root or self.root))
-        order = ResetOrder(*place, REGION.assignment, reason=reason, ended=self.ended, patience=patience)
+        order = ResetOrder(*place, REGION.assignment, reason, self.ended, files_moved, patience)
         return reset_region(order, self.ask)
 
     def marker(self) -> IncarnationMarker:
@@ -240,6 +247,17 @@ def test_a_file_that_came_again_does_not_replace_the_one_put_aside(stream: Strea
     assert Path(done.backup) == aside.parent
     assert (aside / "3").read_text() == "put aside before"
     assert json.loads((aside / "3.later").read_text().splitlines()[2]) == {"logOffset": 3}
+
+
+def test_an_empty_location_is_refused_for_a_source_of_files(stream: Stream, tmp_path: Path) -> None:
+    """Only the lost location has the names of the files that were read: the query would read all again."""
+    live, empty = stream.judges.live("s", "EWR"), tmp_path / "empty"
+    with pytest.raises(BadCheckpointLocation, match=r"in the table twice.*--files-moved"):
+        stream.reset(empty, files_moved=False)
+    assert stream.judges.live("s", "EWR") == live
+    assert not files(empty)
+    # The location of the query has the names.
+    assert stream.reset(files_moved=False).moved == 3
 
 
 @pytest.mark.parametrize("ends", ["", "registration before", "registration after"])

@@ -64,6 +64,8 @@ class ResetOrder:
     """Noted beside the files that are moved away."""
     ended: bool = False
     """True if the region was removed, or left at an earlier assignment, and its position is its end."""
+    files_moved: bool = False
+    """True if the files whose rows are committed are not in the folder of a source of files any more."""
     patience: float = 60.0
     """Seconds to wait for the outcome of a decision that moves the region: a reset begins after it."""
 
@@ -92,6 +94,8 @@ def reset_region(order: ResetOrder, ask: Ask) -> ResetDone:
     """
     step = Reset(order)
     answer = step.probe(ask)
+    if step.is_empty and not order.files_moved and _are_of_files(answer.source_offsets):
+        raise BadCheckpointLocation(_doubles_files(order))
     if _has_ended(order, answer):
         step.examine(answer.committed)
         step.mark(answer)
@@ -137,6 +141,26 @@ def _register(
         step.give_up()
         raise RegistrationRefused(_refused(order, answer))
     return answer
+
+
+def _are_of_files(source_offsets: str | None) -> bool:
+    """True if a source of these offsets reads files: the offsets count batches, and name no file."""
+    try:
+        found = json.loads(source_offsets or "null")
+    except ValueError:
+        return False
+    each = found.values() if isinstance(found, dict) else ()
+    return any(isinstance(source, dict) and "logOffset" in source for source in each)
+
+
+def _doubles_files(order: ResetOrder) -> str:
+    return (
+        f"region {order.region} of the stream {order.stream} reads files, and {order.location} is empty. The "
+        "names of the files that were read are in the lost location alone. A query that starts with an empty "
+        "one reads all files of its folder, and rows that are committed would be in the table twice. Put the "
+        "lost location back. If that is impossible, move every file whose rows are in the table out of the "
+        "folder (compare the rows), and repeat the command with --files-moved. Nothing is changed"
+    )
 
 
 def _has_ended(order: ResetOrder, answer: RegistrationAnswered) -> bool:
