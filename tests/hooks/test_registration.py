@@ -161,7 +161,9 @@ def test_a_new_assignment_in_an_empty_location_starts_from_the_position(query: Q
     query.order(command="close", number=0)
     other = query.at(tmp_path / "other", number=1)
     plan(other.root, 0)
-    with pytest.raises(RegistrationRefused, match=r"then set `assignment.after` to 1"):
+    with pytest.raises(
+        RegistrationRefused, match=r"then name decision 1\. With Spark, set the option `assignment.after`"
+    ):
         other.register()
     assert other.marker() is None
     marker, _ = other.at(other.root, number=1, after=1).register()

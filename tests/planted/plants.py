@@ -315,7 +315,7 @@ PLANTS: Final = (
     ),
     Plant(
         "a loss is named before the topic is read",
-        *(Worker._refuse_loss, "offset, end = 0, 1", "offset, end = 0, 0", LISTENER),
+        *(Worker._refuse_loss, "await self._beginning(), None", "0, 0", LISTENER),
     ),
     Plant(
         "a refused action is not remembered",

@@ -43,8 +43,8 @@ def _at_position(right: Function) -> Function:
 
 
 @variant
-def _named_first(right: Function, table: Any, state: Any, found: Any) -> Any:
-    known, made = right(table, state, found), state.unresolved
+def _named_first(right: Function, table: Any, state: Any, found: Any, *, expired: bool = False) -> Any:
+    known, made = right(table, state, found, expired=expired), state.unresolved
     named = made.head if made is not None else None
     return max((each for each in (known, named) if each), key=lambda each: each.id, default=None)
 

@@ -205,8 +205,10 @@ class Stream:
     def commit(
         self, decision: int, ids: Iterable[int] = (), watermark: int | None = None, record: bool = True
     ) -> SnapshotRef:
-        """Write rows, and add them."""
-        return self.add(decision, self.lake.event(ids), watermark=watermark, record=record)
+        """Write rows, and add them. Without any, the commit is empty."""
+        rows = list(ids)
+        events = [self.lake.event(rows)] if rows else []
+        return self.add(decision, *events, watermark=watermark, record=record)
 
 
 def with_commits(lake: Lake, decisions: int) -> Stream:
