@@ -24,8 +24,8 @@ MINUTE: Final = 60 * SECOND
 RESET: Final = (
     "Region JFK is stalled: checkpoint 412 was completed twice, for different source ranges: the source was "
     "changed, or two drivers share one state. Stop one of two drivers. Let the driver of the region begin a "
-    "new incarnation at the committed position. With Spark: `sluicegate region reset --stream flights --region "
-    "JFK`."
+    "new incarnation at the committed position. With Spark: "
+    "`sluicegate region reset --stream flights --region JFK`."
 )
 REFUSAL: Final = (
     "A driver of region EWR is refused: the region has another live incarnation. Start it with the state of "
