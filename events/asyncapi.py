@@ -119,9 +119,9 @@ def _headers(kind: EventType | NotificationType) -> dict[str, Any]:
         if wire in rule["if"]["properties"]["ce_type"]["enum"]:
             required += rule["then"]["required"]
     if kind is EventType.FILES_WRITTEN:
-        extra = ["ce_files", "ce_rows", "ce_bytes"]
+        extra = ["ce_files", "ce_rows", "ce_bytes", "ce_table"]
     if kind is EventType.CHECKPOINT_COMPLETED:
-        extra = ["ce_writer", "ce_attempt", "ce_files", "ce_rows", "ce_bytes"]
+        extra = ["ce_writer", "ce_attempt", "ce_files", "ce_rows", "ce_bytes", "ce_table"]
     if kind in (EventType.STREAM_COMMAND, EventType.REGION_REGISTERED):
         extra = [ORDER]
     if isinstance(kind, NotificationType):

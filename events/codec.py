@@ -190,6 +190,7 @@ _OF_WRITER: Final[tuple[_Reader, ...]] = (
     ("ce_files", _read_file_count),
     ("ce_rows", _read_count),
     ("ce_bytes", _read_count),
+    ("ce_table", _read_name_if_any),
 )
 _ADDRESSED: Final[tuple[_Reader, ...]] = (
     *_OF_ALL,
@@ -584,9 +585,10 @@ def _read_written(attributes: _Attributes, kind: EventType) -> Envelope | None:
         life, writer = _read_incarnation(get("ce_incarnation")), _read_name(get("ce_writer"))
         number, files = _read_number(get("ce_checkpoint")), _read_file_count(get("ce_files"))
         rows, size = _read_count(get("ce_rows")), _read_count(get("ce_bytes"))
+        table = _read_name_if_any(get("ce_table"))
     except ValueError:
         return None
-    values = (event, kind, stream, region, life, number, writer, attempt, files, rows, size)
+    values = (event, kind, stream, region, life, number, writer, attempt, files, rows, size, table)
     return _new(Envelope, values)
 
 

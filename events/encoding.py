@@ -191,6 +191,8 @@ def _attributes(envelope: Envelope) -> list[Header]:
             headers.append(("ce_files", b"%d" % envelope.files))
         counts = (("ce_rows", envelope.rows), ("ce_bytes", envelope.bytes))
         headers += [(name, b"%d" % count) for name, count in counts if count]
+        if envelope.table:
+            headers.append(("ce_table", envelope.table.encode()))
     return headers
 
 

@@ -124,6 +124,8 @@ class Envelope(NamedTuple):
     """Number of rows in these files; 0 if the writer does not count. Display only."""
     bytes: int = 0
     """Size of these files in bytes; 0 if unknown. It counts for `commit_max_bytes`."""
+    table: str = ""
+    """Further table of the stream that the files are for; empty: its anchor, which is its only one mostly."""
 
 
 class LogRecord(NamedTuple):

@@ -147,6 +147,11 @@ def place_of(location: str) -> str:
     return f"{_SAME_STORE.get(scheme, scheme)}{colon}{rest}"
 
 
+def is_inside(location: str, folder: str) -> bool:
+    """Return True if a location is a folder, or lies in it."""
+    return _inside(place_of(location), [place_of(folder)])
+
+
 def _inside(folder: str, prefixes: Sequence[str]) -> bool:
     return any(folder == prefix or folder.startswith(f"{prefix}/") for prefix in prefixes)
 

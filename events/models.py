@@ -55,6 +55,8 @@ FutureLimit = Annotated[int, Field(ge=0, le=400_000_000_000_000)]
 """Milliseconds; more than from the year 1 to 9999."""
 Millis = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 EventId = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+MOST_FURTHER_TABLES: Final = 499
+"""Tables of one stream beside its anchor."""
 MOST_LOCATIONS: Final = 64
 """Locations of one policy."""
 Location = Annotated[str, StringConstraints(max_length=1024)]
@@ -230,6 +232,35 @@ class SnapshotRef:
     """Identity of its content."""
 
 
+class FurtherTable(Body):
+    """A table of the stream beside its anchor, as a coordinator has read it from the catalog."""
+
+    identifier: Uri
+    """Its name in the anchor's catalog."""
+    identity: Identity
+    """Its uuid: a table that was made again has another."""
+    location: Uri
+    """URI of the folder that the paths of its files are relative to."""
+    allowed_locations: Annotated[tuple[Location, ...], Field(max_length=MOST_LOCATIONS)] = ()
+    """URI prefixes; its data files outside all of them are refused."""
+
+
+class TableVersion(Body):
+    """A further table as of one decision: the newest decision that touched it, and its snapshot."""
+
+    decision: Count = 0
+    """0: no decision has touched it yet."""
+    snapshot: SnapshotRef | None = None
+    """None: no decision has touched it, or its history has only later snapshots."""
+
+
+class KnownTable(Body):
+    """What the log knows of a further table."""
+
+    terms: FurtherTable
+    newest: TableVersion = TableVersion()
+
+
 class Planned(Body):
     """A checkpoint that the driver's checkpoint location contains."""
 
@@ -283,7 +314,9 @@ class RegionRegistered(Body):
     assignment: Assignment
     """Assignment that the region belongs to."""
     table: Uri | None = None
-    """Table that the writers write to; None: unknown."""
+    """Table that the writers write to; None: unknown. Of several it is the anchor."""
+    tables: Annotated[tuple[Name, ...], Field(max_length=MOST_FURTHER_TABLES)] = ()
+    """Names of the further tables that the writers write to, as the policy has them."""
     bounded: bool = False
     """True: the source ends, and the region closes then."""
     probe: bool = False
@@ -460,6 +493,8 @@ class StreamPolicy(Body):
     """Checked: the name of a data file must contain the digest of its attempt."""
     single_region: SingleRegionReason | None = None
     """Set if the table itself makes all writers one region."""
+    tables: Annotated[Mapping[Name, FurtherTable], Field(max_length=MOST_FURTHER_TABLES)] = {}
+    """By name, the tables of the stream beside its anchor. A name that is left out takes no more files."""
 
 
 # A new order also needs:
@@ -499,7 +534,8 @@ class StreamCommand(Body):
     - `cancel`: forget a savepoint or a drain. With a name that none has, it is the note of an order whose
       work is outside of the log.
     - `pause`, `resume`: stop and start decisions. `resume` with a head states that no commit of the
-      unresolved decision is in the table at or before that snapshot.
+      unresolved decision is in the table at or before that snapshot. With a table, too, it states that this
+      further table is right at that snapshot, and that `decision` is the newest one there.
     - `skip`: read over one record that only a newer release reads. Its region stalls until a new incarnation.
     """
 
@@ -516,6 +552,8 @@ class StreamCommand(Body):
     """Offset of the record to skip, which is before the order."""
     digest: Digest | None = None
     """Digest of that record: SHA-256 over its key, headers and value."""
+    table: Name | None = None
+    """Only of `resume`: the further table of which `head` is right, with `decision` as its newest of ours."""
 
     @model_validator(mode="after")
     def _check_arguments(self) -> Self:
@@ -605,6 +643,10 @@ class CutCommitted(Body):
     """Identity of the table."""
     snapshot: SnapshotRef | None = None
     """None: the table's history contains only later snapshots."""
+    tables: Annotated[Mapping[Name, SnapshotRef | None], Field(max_length=MOST_FURTHER_TABLES)] = {}
+    """By name, the snapshots of the further tables that the decision touched; null as above."""
+    left_out: Annotated[tuple[Name, ...], Field(max_length=MOST_FURTHER_TABLES)] = ()
+    """Tables that the decision touches and that lack it: the policy names them no more."""
     summary: CommitSummary | None = None
 
 

@@ -22,6 +22,7 @@ from sluicegate.events.models import (
     Position,
     SnapshotRef,
     SourceOffsets,
+    TableVersion,
 )
 from sluicegate.events.problems import Problem
 
@@ -66,6 +67,8 @@ class Committed(Body):
     snapshot: SnapshotRef | None
     watermark: Millis | None
     files: Count
+    tables: Mapping[Name, TableVersion] = {}
+    """The vector: by name, the newest decision that touched each further table, and its snapshot."""
     summary: CommitSummary | None = None
     """None: a repair wrote the outcome."""
 

@@ -34,6 +34,7 @@ class CauseCode(StrEnum):
     RECORDED_OVERWRITTEN = "recorded-overwritten"
     SNAPSHOT_MISSING = "snapshot-missing"
     MARKER_ROLLED_BACK = "marker-rolled-back"
+    OTHER_NEWEST = "other-newest"
 
     # The table does not take a commit.
     OTHER_WRITER = "other-writer"
@@ -181,6 +182,8 @@ class Code(StrEnum):
     PREDECESSOR_MISSING = "predecessor-missing"
     COMPLETION_UNREADABLE = "completion-unreadable"
     FILES_EXCLUDED = "files-excluded"
+    TABLE_UNKNOWN = "table-unknown"
+    TABLE_UNUSABLE = "table-unusable"
     FILE_NAME_DIFFERS = "file-name-differs"
     LOCATION_NOT_ALLOWED = "location-not-allowed"
     LOCATION_AMBIGUOUS = "location-ambiguous"
@@ -212,6 +215,7 @@ class Code(StrEnum):
     TABLE_AHEAD = "table-ahead"
     TABLE_CONTRADICTS = "table-contradicts"
     ABSENCE_UNPROVEN = "absence-unproven"
+    TABLES_APART = "tables-apart"
     COMMIT_REFUSED = "commit-refused"
     RETRYING = "retrying"
     RETENTION = "retention"
@@ -300,6 +304,8 @@ class Problem(Body):
     number: _Shown | None = None
     """A decision, an assignment or an offset."""
     event: EventId | None = None
+    table: Name | None = None
+    """The further table of the stream that it is about; None: the anchor, or no table."""
     names: Annotated[tuple[str, ...], BeforeValidator(_shortened)] = ()
     """Regions, writers or reasons that the code lists, at most 100; a savepoint's own name comes first."""
     cause: Cause | None = None

@@ -151,6 +151,7 @@ def attribute_schema() -> dict[str, Any]:
         "ce_files": {**number, "description": "number of files in the body; absent: they are counted"},
         "ce_rows": {**number, "description": "number of rows in these files; shown only"},
         "ce_bytes": {**number, "description": "size of these files; counts for `commit_max_bytes`"},
+        "ce_table": {**name, "description": "the further table of the files; absent: the anchor"},
         ORDER: _order_schema(),
     }
     return {

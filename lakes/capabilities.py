@@ -11,8 +11,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeVar, get_args, runtime_checkable
 
-from sluicegate.events.models import FilesWritten, SnapshotRef
-from sluicegate.lakes.port import Adapter, TableMaintenance, TableRef, TableRefused
+from sluicegate.events.models import FilesWritten, FurtherTable, KnownTable, SnapshotRef
+from sluicegate.events.problems import Problem
+from sluicegate.lakes.port import Adapter, Answer, Committer, TableMaintenance, TableRef, TableRefused
 from sluicegate.lakes.storage import Storage
 
 if TYPE_CHECKING:
@@ -32,6 +33,54 @@ class FileStatus(StrEnum):
     OUTSIDE = "outside"
     """The path is no place of a data file or draft of this table; nothing is said of what is there."""
     DELETED = "deleted"
+
+
+@runtime_checkable
+class GroupCommitter(Committer, Protocol):
+    """Committer of several tables: a decision changes the anchor, and further tables in the same step.
+
+    Its own methods are about the anchor, except `publish`.
+    """
+
+    def table(self, terms: FurtherTable) -> Committer:
+        """Return the committer half of a further table. Raises TableRefused or LakeUnavailable."""
+        ...
+
+    def ask_all(
+        self,
+        asked: tuple[int, str],
+        table: str,
+        recorded: SnapshotRef | None,
+        tables: Mapping[str, KnownTable],
+        *,
+        left_out: frozenset[str],
+        undo: bool,
+    ) -> Answer:
+        """Ask the anchor for a decision, and after it the further tables that it touches, as `ask` does.
+
+        One of `left_out` that cannot be read is no obstacle. `undo`: they are asked also if the anchor lacks
+        the decision, and none has to answer.
+        """
+        ...
+
+    def trouble(self, tables: Mapping[str, KnownTable]) -> Mapping[str, Problem]:
+        """Return, by name, why nothing can be published now to some of these tables."""
+        ...
+
+
+@runtime_checkable
+class OpensGroups(Adapter, Protocol):
+    """Capability: several tables can be changed in one step."""
+
+    def open_group(
+        self, table: TableRef, commit_user: str, wanted: Mapping[str, tuple[str, Sequence[str]]]
+    ) -> GroupCommitter:
+        """Open the committer of an anchor, and of further tables in its catalog, as `open_committer` does.
+
+        `wanted`: by name, the identifiers of the further tables of the settings, and allowed locations beside
+        their own. `inspect` reads them.
+        """
+        ...
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ from enum import Enum
 from itertools import count
 from typing import NamedTuple
 
-from sluicegate.events.models import SnapshotRef
+from sluicegate.events.models import SnapshotRef, TableVersion
 from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.port import Absent, Ahead, Answer, Found, OtherDigest, Unproven
 
@@ -354,3 +354,64 @@ def _doubt(
 
 def _unproven(code: CauseCode, snapshot: int, *, expired: bool = False) -> Unproven:
     return Unproven(expired=expired, cause=Cause(code=code, snapshot=snapshot))
+
+
+# Evidence: a further table of a stream, before a decision that touches it is published there.
+#
+# The anchor of the stream proves that the decision is absent, so no history has to be whole here. What is
+# left is to find the table's own contradictions: it has the decision already, or a commit of ours that the
+# log does not know, or it lacks the newest one that the log knows.
+
+
+class Evidence(NamedTuple):
+    """What a further table shows about a decision."""
+
+    has: bool
+    """True if it has the decision, so that it takes no part in the publication."""
+    snapshot: SnapshotRef | None = None
+    """The snapshot of the decision; None if that has expired."""
+    contradiction: Cause | None = None
+    """Reason for which nothing may be published; None if it may."""
+
+
+def evidence_of(
+    head: PastSnapshot | None,
+    parent: ParentOf,
+    at: SnapshotAt,
+    commit_user: str,
+    asked: tuple[int, str],
+    newest: TableVersion,
+    marker: Marker | None = None,
+) -> Evidence:
+    """Return what a table shows of `asked`, a decision's id and digest.
+
+    `newest`: the newest decision before it that touched the table, as the log has it. The history that can be
+    read counts before the mark: a mark survives a rollback. Where both show no commit of ours, all of them
+    have expired, or the log knows of none.
+    """
+    if head is None:
+        return Evidence(False, contradiction=_unexpected(0, newest))
+    line = _Ancestors(head, parent)
+    ours = [each for each in line.back_to(None) if each.commit_user == commit_user and each.digest]
+    for each in ours:
+        if (each.decision, each.digest) == asked:
+            return Evidence(True, each.ref)
+    if ours:
+        return Evidence(False, contradiction=_unexpected(max(each.decision for each in ours), newest))
+    standing = _standing(line, at, commit_user, marker) if marker is not None else _Standing.UNKNOWN
+    if marker is not None and standing in (_Standing.ANCESTOR, _Standing.EXPIRED):
+        if (marker.decision, marker.digest) == asked:
+            return Evidence(True)
+        return Evidence(False, contradiction=_unexpected(marker.decision, newest))
+    known = newest.snapshot
+    # What is listed is no ancestor, and what is not older than the history that was read is not in it.
+    listed = known is not None and (there := at(known.id)) is not None and there.ref == known
+    lost = listed or line.end is NoParent.FIRST or (known is not None and known.id >= line.last.ref.id)
+    return Evidence(False, contradiction=_unexpected(0, newest) if lost else None)
+
+
+def _unexpected(found: int, newest: TableVersion) -> Cause | None:
+    """Return the contradiction if the newest commit of ours in the table is another one than in the log."""
+    if found == newest.decision:
+        return None
+    return Cause(code=CauseCode.OTHER_NEWEST, number=found, other=newest.decision)

@@ -8,7 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
 
-from sluicegate.events.models import FileInfo, FilesWritten, SnapshotRef
+from sluicegate.events.models import (
+    FileInfo,
+    FilesWritten,
+    FurtherTable,
+    KnownTable,
+    SnapshotRef,
+    TableVersion,
+)
 from sluicegate.events.problems import Cause
 
 if TYPE_CHECKING:
@@ -103,6 +110,8 @@ class TableState:
     """True if only the table's marker shows the two, so a rollback before the expiry would not be seen."""
     joined: str | None = None
     """Reason for which all writers of the table are one region, so cuts are full; None if there is none."""
+    tables: Mapping[str, FurtherTable | str] = field(default_factory=dict)
+    """By name, the further tables of the settings, as the catalog has them, or why one cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +121,8 @@ class Found:
     snapshot: SnapshotRef
     by_marker: bool = field(default=False, compare=False)
     """True if its snapshot has expired: only the table's marker shows it (see `history.Marker`)."""
+    tables: Mapping[str, SnapshotRef | None] = field(default_factory=dict)
+    """By name, the snapshots of the further tables that have it, too; None: it has expired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +148,8 @@ class Absent:
     head: SnapshotRef | None
     by_marker: bool = field(default=False, compare=False)
     """True if the history has expired: only the table's marker proves it."""
+    elsewhere: tuple[str, ...] = ()
+    """Further tables that have it: the catalog is not atomic, or the anchor was rolled back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +178,8 @@ class Published:
     """The snapshot is visible."""
 
     snapshot: SnapshotRef
+    tables: Mapping[str, SnapshotRef | None] = field(default_factory=dict)
+    """By name, the snapshots of the further tables that got files; None: it has expired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +203,8 @@ class Refused:
 
     False: the table takes this commit never, or not before somebody acts.
     """
+    table: str = ""
+    """The further table that refuses it; empty: the anchor, or unknown."""
 
 
 Publication = Published | Refused | OutcomeUnknown
@@ -210,6 +227,22 @@ class CommitRequest:
     """
     account: str = ""
     """Text that the table keeps with the commit, for `capabilities.KeepsAccounts`; empty: none."""
+    tables: Mapping[str, "TablePart"] = field(default_factory=dict)
+    """By name, the further tables that get files by it, in the same step."""
+    vector: Mapping[str, TableVersion] = field(default_factory=dict)
+    """All further tables of the stream as of the decision before."""
+    apart: bool = False
+    """True: the anchor has the decision and is not changed; the further tables here lack it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TablePart:
+    """A further table's part of a commit."""
+
+    known: KnownTable
+    """What the log knows of it: a commit of ours that it does not know contradicts it."""
+    files: Sequence[FilesWritten | Checked]
+    """As those of the commit."""
 
 
 class Committer(Protocol):

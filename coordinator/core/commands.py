@@ -8,7 +8,7 @@ from sluicegate.coordinator.core.state import (
     RegionPhase,
     RegionState,
 )
-from sluicegate.events.models import StreamCommand
+from sluicegate.events.models import StreamCommand, TableVersion
 from sluicegate.events.problems import Code, Problem
 
 
@@ -43,6 +43,13 @@ def _pause(log: Log, body: StreamCommand) -> Problem | None:
     state = log.state
     if body.command == "pause":
         state.paused = True
+        return None
+    if body.head is not None and body.table is not None:
+        known = state.tables.get(body.table)
+        if known is None:
+            return Problem(code=Code.NOT_APPLICABLE, table=body.table)
+        newest = TableVersion(decision=body.decision or 0, snapshot=body.head)
+        state.tables[body.table] = known.model_copy(update={"newest": newest})
         return None
     if body.head is not None:
         asked = state.unresolved.id if state.unresolved is not None else state.decided + 1

@@ -1,12 +1,14 @@
 """One commit: ask, publish on exactly the head that was asked, and the meaning of each answer."""
 
+from collections.abc import Mapping
+
 from sluicegate.coordinator.core.effects import Append, Ask, Publish, Result
 from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.state import Decision, LogState
 from sluicegate.coordinator.core.table import TableProgress
 from sluicegate.coordinator.core.undo import revert_digest
 from sluicegate.events.envelope import EventType, LogRecord
-from sluicegate.events.models import CutCommitted, CutReverted, SnapshotRef, StreamCommand
+from sluicegate.events.models import CutCommitted, CutReverted, KnownTable, SnapshotRef, StreamCommand
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.port import (
     Absent,
@@ -39,8 +41,11 @@ class Committing:
         self._decision: Decision | None = None
         """The decision under way. A stall ends that, and the next question begins it again."""
         self._absent: Absent | None = None
+        self._apart: Found | None = None
+        """The anchor's answer, if it has the decision and a further table lacks it."""
         self._expired = False
         """True if the snapshot of the newest outcome has expired: the head that the decision names serves."""
+        self._left_out: frozenset[str] = frozenset()
         self._reverted = False
         """True if the empty commit of the revert was seen in the table."""
 
@@ -72,24 +77,44 @@ class Committing:
         """
         if self._decision is not state.unresolved:
             self._decision, self._absent, self._reverted, self.retries = state.unresolved, None, False, 0
-            self._expired = False
+            self._expired, self._apart = False, None
         if (made := self._decision) is None:
             return None
-        revert = revert_digest(made)
-        if self._absent is None:
+        revert, policy, tables = revert_digest(made), state.policy, _tables(state, made)
+        self._left_out = frozenset(
+            name for name, each in made.tables.items() if not state.current(name, each)
+        )
+        if self._absent is None and self._apart is None:
             digest = revert if self._reverted and revert is not None else made.digest
             known = self._table.known_head(state, table, expired=self._expired)
-            return Ask(made.id, digest, state.table or self._table.identity or "", known)
-        policy = state.policy
+            identity = state.table or self._table.identity or ""
+            return Ask(made.id, digest, identity, known, tables, self._left_out, revert is not None)
+        if self._apart is not None:
+            tables = {name: tables[name] for name in self.apart}
+        elif self._absent is not None and self._absent.elsewhere:
+            # Rows of it are visible, so it stands.
+            revert = None
+        tables = {} if revert else tables
         return Publish(
             decision=made.id,
             digest=revert or made.digest,
-            head=self._absent.head,
+            head=self._absent.head if self._absent is not None else None,
             watermark=made.before.watermark if revert else made.watermark,
             offsets=() if revert else tuple(made.parts),
             allowed_locations=policy.allowed_locations,
             names_checked=policy.file_names == "checked",
+            tables=tables,
+            offsets_of={name: tuple(made.parts_of[name]) for name in tables},
+            vector={name: each.newest for name, each in state.tables.items()},
+            apart=self._apart is not None,
         )
+
+    @property
+    def apart(self) -> list[str]:
+        """Return the further tables that lack a decision which the anchor has."""
+        if self._apart is None or self._decision is None:
+            return []
+        return sorted(self._decision.tables.keys() - self._apart.tables.keys() - self._left_out)
 
     def believed(self, answer: Result) -> Result:
         """Return an answer; one by the marker alone proves nothing after the table was seen rolled back."""
@@ -114,8 +139,11 @@ class Committing:
     def _asked(self, made: Decision, effect: Ask, answer: Result) -> Outcome | Problem | None:
         number, revert = made.id, revert_digest(made)
         match answer:
-            case Found(snapshot):
-                return self._resolved(made, snapshot, reverted=self._reverted)
+            case Found(snapshot, tables=tables):
+                self._apart = None if self._reverted else answer
+                if self.apart:
+                    return None
+                return self._resolved(made, snapshot, tables, reverted=self._reverted)
             case Absent(head):
                 self._absent, self._reverted = answer, False
                 self._table.prove(head, number - 1)
@@ -140,10 +168,12 @@ class Committing:
         raise TypeError(f"{answer!r} is no answer to an ask")
 
     def _published(self, made: Decision, effect: Publish, publication: Result) -> Outcome | Problem | None:
-        self._absent = None
+        found, self._absent, self._apart = self._apart, None, None
         match publication:
-            case Published(snapshot):
-                return self._resolved(made, snapshot, reverted=effect.digest != made.digest)
+            case Published(_, tables) if found is not None:
+                return self._resolved(made, found.snapshot, {**found.tables, **tables}, reverted=False)
+            case Published(snapshot, tables):
+                return self._resolved(made, snapshot, tables, reverted=effect.digest != made.digest)
             case OutcomeUnknown() | Refused(again=True):
                 # The table is asked again. Files are never deleted here.
                 self.retries += 1
@@ -157,10 +187,33 @@ class Committing:
                 )
         raise TypeError(f"{publication!r} is no outcome of a publication")
 
-    def _resolved(self, made: Decision, snapshot: SnapshotRef, *, reverted: bool) -> Outcome:
+    def _resolved(
+        self,
+        made: Decision,
+        snapshot: SnapshotRef,
+        tables: Mapping[str, SnapshotRef | None],
+        *,
+        reverted: bool,
+    ) -> Outcome:
         head, table = snapshot, self._table.identity or ""
         self._table.prove(head, made.id)
         if reverted:
             digest = revert_digest(made) or ""
             return CutReverted(decision=made.id, digest=digest, table=table, snapshot=head)
-        return CutCommitted(decision=made.id, digest=made.digest, table=table, snapshot=head)
+        left_out = tuple(sorted(made.tables.keys() - tables.keys()))
+        return CutCommitted(
+            decision=made.id,
+            digest=made.digest,
+            table=table,
+            snapshot=head,
+            tables=dict(sorted(tables.items())),
+            left_out=left_out,
+        )
+
+
+def _tables(state: LogState, made: Decision) -> dict[str, KnownTable]:
+    """Return the further tables of a decision, each where the newest policy says that it is now."""
+    return {
+        name: each.model_copy(update={"terms": state.current(name, each) or each.terms})
+        for name, each in made.tables.items()
+    }

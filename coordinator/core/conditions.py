@@ -123,6 +123,7 @@ class Conditions:
         for region in self._log.state.regions.values():
             if region.fault is not None:
                 yield region.fault
+        yield from filter(None, map(self._log.unknown_table, self._log.state.regions))
         yield from self._lasting()
         yield from self._excluded.values()
         yield from cuts.problems(self._log)

@@ -16,7 +16,7 @@ from typing import Final, Literal, NamedTuple
 
 from sluicegate.coordinator.core import undo
 from sluicegate.coordinator.core.log import Log, Sealed
-from sluicegate.coordinator.core.state import Before, Decision, RegionState, reaches
+from sluicegate.coordinator.core.state import Before, Decision, LogState, RegionState, reaches
 from sluicegate.events.models import (
     CutAbandoned,
     CutCommitted,
@@ -24,6 +24,7 @@ from sluicegate.events.models import (
     CutReverted,
     Position,
     StreamPolicy,
+    TableVersion,
 )
 from sluicegate.events.problems import Code, Problem
 
@@ -50,7 +51,7 @@ def texts_problem(log: Log, moves: Mapping[str, Position]) -> Problem | None:
 
 def problems(log: Log) -> list[Problem]:
     """Return the regions of which the newest sealed checkpoint has too much text."""
-    moves = {name: sealed[-1].position for name in log.state.regions if (sealed := log.sealed(name))}
+    moves = {name: sealed[-1].position for name in log.state.regions if (sealed := log.known(name))}
     return _too_large(log, moves)
 
 
@@ -199,7 +200,7 @@ def choose(
 
 def cannot_move(log: Log, name: str, excluded: Container[str]) -> bool:
     """True if a lagging region has given its answer: nothing of it can enter a cut soon."""
-    return name in excluded or log.state.region(name).is_absent
+    return name in excluded or log.state.region(name).is_absent or log.unknown_table(name) is not None
 
 
 def next_moves(log: Log, excluded: Container[str] = (), upto: Moves = _UNLIMITED) -> Moves:
@@ -209,9 +210,9 @@ def next_moves(log: Log, excluded: Container[str] = (), upto: Moves = _UNLIMITED
     """
     moves: dict[str, Position] = {}
     for name in sorted(log.state.regions):
-        sealed = log.sealed(name)
+        sealed = log.known(name)
         if sealed and name in upto:
-            sealed = log.pending[name].upto(upto[name])
+            sealed = log.pending[name].upto(upto[name])[: len(sealed)]
         if sealed and name not in excluded and _move_problem(log, name, sealed[-1].position) is None:
             moves[name] = sealed[-1].position
     left = {each.region for each in _too_large(log, moves)}
@@ -314,9 +315,10 @@ def _order_problem(log: Log, number: int) -> Problem | None:
 def _move_problem(log: Log, name: str, at: Position) -> Problem | None:
     # An end of an incarnation leaves nothing sealed that is after the end of its region.
     # The newest comes first: a coordinator chooses that one.
-    sealed = any(each.position == at for each in reversed(log.sealed(name)))
-    if not sealed:
-        return Problem(code=Code.NOT_SEALED, region=name, checkpoint=at.checkpoint)
+    known = any(each.position == at for each in reversed(log.known(name)))
+    if not known:
+        lacking = Problem(code=Code.NOT_SEALED, region=name, checkpoint=at.checkpoint)
+        return log.unknown_table(name) or lacking
     if log.state.region(name).fault is not None:
         return Problem(code=Code.REGION_STALLED, region=name)
     return None
@@ -373,7 +375,7 @@ def checkpoints_in(log: Log, moves: Moves) -> dict[str, list[Sealed]]:
 def digest_of(log: Log, moves: Moves) -> str:
     """Return the digest of the completions that the moves include."""
     content = [
-        [name, each.position.incarnation, each.position.checkpoint, each.position.digest, _events(each)]
+        [name, each.position.incarnation, each.position.checkpoint, each.position.digest, *_events(each)]
         for name, checkpoints in checkpoints_in(log, moves).items()
         for each in checkpoints
     ]
@@ -381,9 +383,11 @@ def digest_of(log: Log, moves: Moves) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _events(sealed: Sealed) -> list[str]:
-    body = sealed.checkpoint.body
-    return list(dict.fromkeys(body.events)) if body is not None else []
+def _events(sealed: Sealed) -> list[list[str]]:
+    """Return the events of a checkpoint and, unless all are for the anchor, the table of each."""
+    body, named = sealed.checkpoint.body, sealed.checkpoint.named
+    events = list(dict.fromkeys(body.events)) if body is not None else []
+    return [events, [part.table for part in named]] if sealed.tables else [events]
 
 
 # Decisions and their outcomes: the changes of the log's state, and the revert that undoes them.
@@ -403,6 +407,7 @@ def decide(log: Log, offset: int, time: int, body: CutDecided) -> Problem | None
     content = checkpoints_in(log, moves)
     flat = [each.checkpoint for checkpoints in content.values() for each in checkpoints]
     parts = [part for entry in flat for part in entry.named]
+    touched = sorted({part.table for part in parts if part.table})
     before = Before(
         regions={name: region.model_copy() for name, region in state.regions.items()},
         watermark=state.watermark,
@@ -417,6 +422,9 @@ def decide(log: Log, offset: int, time: int, body: CutDecided) -> Problem | None
         fallbacks={name: state.region(name).position for name in fallbacks},
         parts=[part.offset for part in parts],
         files=sum(part.files for part in parts),
+        parts_of={name: [part.offset for part in parts if part.table == name] for name in touched},
+        # A policy names each table that it lets a cut touch, and the registry each that a policy named.
+        tables={name: state.tables[name] for name in touched},
         first_offset=offset,
         head=body.head,
         before=before,
@@ -529,6 +537,15 @@ def outcome_problem(log: Log, body: CutCommitted | CutReverted) -> Problem | Non
     return None
 
 
+def _note_tables(state: LogState, made: Decision, body: CutCommitted) -> None:
+    """Note the new snapshots of the further tables; a table in the place of another one has none."""
+    for name, snapshot in body.tables.items():
+        before = state.tables.get(name)
+        if before is not None and name in made.tables and state.current(name, made.tables[name]):
+            newest = TableVersion(decision=made.id, snapshot=snapshot)
+            state.tables[name] = before.model_copy(update={"newest": newest})
+
+
 def resolve(log: Log, body: CutCommitted | CutReverted) -> Problem | None:
     """Apply an outcome: the decision is visible, or it was given up. Return the reason if it is void."""
     state, made = log.state, log.state.unresolved
@@ -539,6 +556,7 @@ def resolve(log: Log, body: CutCommitted | CutReverted) -> Problem | None:
     if isinstance(body, CutReverted):
         undo.revert(log, made)
     else:
+        _note_tables(state, made, body)
         log.forget_ended(made.moves.keys())
     log.taken = {}
     return None

@@ -12,7 +12,16 @@ from typing import ClassVar, Final, NamedTuple
 
 from sluicegate.coordinator.core.state_record import Condition, Due, StateRecord
 from sluicegate.events.envelope import EventType
-from sluicegate.events.models import Body, Position, SingleRegionReason, SnapshotRef, StreamPolicy
+from sluicegate.events.models import (
+    Body,
+    FurtherTable,
+    KnownTable,
+    Position,
+    SingleRegionReason,
+    SnapshotRef,
+    StreamPolicy,
+    TableVersion,
+)
 from sluicegate.events.problems import Cause, Code, Problem
 from sluicegate.lakes.port import Answer, OutcomeUnknown, Publication, Refused, TableState
 
@@ -55,15 +64,30 @@ class MachineSettings:
     """Time for which a region falls back, after which that is a condition."""
 
     def policy_to_log(
-        self, logged: StreamPolicy, single_region: SingleRegionReason | None
+        self,
+        logged: StreamPolicy,
+        single_region: SingleRegionReason | None,
+        tables: Mapping[str, FurtherTable | str],
     ) -> StreamPolicy | None:
-        """Return the policy of these settings and of the table, if the log has another one."""
+        """Return the policy of these settings and of the tables, if the log has another one.
+
+        `tables`: the further ones of the settings, as the catalog has them, or why one cannot be used. Of one
+        that is unusable now, or was made again, the log keeps what it has.
+        """
+        named = {name: _kept(found, logged.tables.get(name)) for name, found in tables.items()}
         changes: dict[str, object] = {"number": logged.number + 1}
+        changes["tables"] = {name: each for name, each in named.items() if each is not None}
         if single_region is not None:
             changes["single_region"] = single_region
         wanted = self.policy.model_copy(update=changes)
         same = wanted == logged.model_copy(update={"number": wanted.number})
         return None if same and logged.number else wanted
+
+
+def _kept(found: FurtherTable | str, logged: FurtherTable | None) -> FurtherTable | None:
+    if isinstance(found, str) or (logged is not None and logged.identity != found.identity):
+        return logged
+    return found
 
 
 class Effect:
@@ -100,6 +124,10 @@ class CheckFiles(Effect):
     allowed_locations: tuple[str, ...]
     table: str
     names_checked: bool
+    tables: Mapping[str, KnownTable] = field(default_factory=dict)
+    """The further tables that the cut would touch."""
+    touched: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """By region, the names of those that its part of the cut would touch."""
     moves: Mapping[str, Position] = field(default_factory=dict)
     """By region, how far the cut would move it, with events that were checked before."""
 
@@ -129,6 +157,12 @@ class Ask(Effect):
     table: str
     known: SnapshotRef | None
     """A head that no commit of this decision precedes; None: the table was empty."""
+    tables: Mapping[str, KnownTable] = field(default_factory=dict)
+    """Further tables that the decision touches. They are asked once the anchor has it."""
+    left_out: frozenset[str] = frozenset()
+    """Those that the newest policy leaves out: one that cannot be asked is no obstacle."""
+    undo: bool = False
+    """True: an order gives it up. They are asked even if the anchor lacks it, and none has to answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +180,14 @@ class Publish(Effect):
     offsets: tuple[int, ...]
     allowed_locations: tuple[str, ...]
     names_checked: bool
+    tables: Mapping[str, KnownTable] = field(default_factory=dict)
+    """Further tables that get files. With `apart`, only those that lack the decision."""
+    offsets_of: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """By name, which of the offsets are for each of them."""
+    vector: Mapping[str, TableVersion] = field(default_factory=dict)
+    """All further tables as of the decision before."""
+    apart: bool = False
+    """True: the anchor has the decision, and is not changed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ class Part(NamedTuple):
     writer: str
     attempt: str
     bytes: int = 0
+    table: str = ""
 
 
 class Checkpoint:
@@ -93,6 +94,8 @@ class Sealed(NamedTuple):
     checkpoint: Checkpoint
     time: int
     """Append time of the event that sealed it, in milliseconds."""
+    tables: frozenset[str] = frozenset()
+    """Further tables of which it has files."""
 
 
 class PendingCheckpoints:
@@ -135,7 +138,9 @@ class PendingCheckpoints:
             return _DUPLICATE
         attempt = (envelope.writer, envelope.attempt)
         # `_make` takes half the time of the constructor.
-        entry.parts[event] = Part._make((record.offset, files, rows, *attempt, envelope.bytes))
+        entry.parts[event] = Part._make(
+            (record.offset, files, rows, *attempt, envelope.bytes, envelope.table)
+        )
         entry.files += files
         entry.rows += rows
         entry.missing.discard(event)
@@ -229,7 +234,8 @@ class PendingCheckpoints:
             position = Position(
                 incarnation=self.incarnation, checkpoint=number, digest=entry.body.source_digest
             )
-            self.sealed.append(Sealed(position, entry, max(time, entry.last_time)))
+            tables = frozenset(part.table for part in entry.named if part.table)
+            self.sealed.append(Sealed(position, entry, max(time, entry.last_time), tables))
         return None
 
     def digest_of(self, number: int) -> str | None:
@@ -351,6 +357,22 @@ class Log:
         """Return the region's sealed checkpoints after its position, in order."""
         found = self.pending.get(name)
         return found.sealed if found is not None else []
+
+    def known(self, name: str) -> list[Sealed]:
+        """Return the sealed checkpoints that a cut may take: those before one of a table that is unknown."""
+        known, sealed = self.state.policy.tables.keys(), self.sealed(name)
+        first = next((place for place, each in enumerate(sealed) if not each.tables <= known), None)
+        return sealed if first is None else sealed[:first]
+
+    def unknown_table(self, name: str) -> Problem | None:
+        """Return the condition of a region of which a sealed checkpoint has files of an unknown table."""
+        sealed, known = self.sealed(name), self.known(name)
+        if len(known) == len(sealed):
+            return None
+        at = sealed[len(known)]
+        lacking = min(at.tables - self.state.policy.tables.keys())
+        number = at.position.checkpoint
+        return self.pending[name].problem(Code.TABLE_UNKNOWN, number).model_copy(update={"table": lacking})
 
     def is_idle(self, name: str) -> bool:
         """True if the newest heartbeat says that the region has no work, and nothing of it is pending."""

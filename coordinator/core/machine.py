@@ -280,7 +280,9 @@ class StreamMachine:
             return None
         if (entry := self._committing.next_append()) is not None:
             return entry
-        if (policy := self.settings.policy_to_log(state.policy, self.table.single_region)) is not None:
+        tables = self._inspected.tables if self._inspected is not None else {}
+        policy = self.settings.policy_to_log(state.policy, self.table.single_region, tables)
+        if policy is not None:
             return effects.Append(EventType.STREAM_POLICY, policy)
         if (entry := self.activity.next_append(self._now)) is not None:
             return entry
@@ -380,6 +382,8 @@ class StreamMachine:
         if problem is None:
             if self._committing.outcome is not None:
                 self._stall = None if self.ready else self._stall
+            elif apart := self._committing.apart:
+                self._stall = Problem(code=Code.TABLES_APART, number=effect.decision, names=tuple(apart))
             elif isinstance(effect, effects.Publish) and self._committing.under_way:
                 # An absence is used at once, before another writer moves the head.
                 pause = self.settings.first_pause * min(self._committing.retries - 1, 20)

@@ -126,7 +126,7 @@ class Candidate:
         log = self._log
         if acting and self._unseen:
             self._unseen = False
-            first = {name: found[0].position for name in log.state.regions if (found := log.sealed(name))}
+            first = {name: found[0].position for name in log.state.regions if (found := log.known(name))}
             seen = self._waits
             self._waits = {
                 name: seen[name] if name in seen and seen[name][0] == at else (at, now)
@@ -227,7 +227,13 @@ class Candidate:
         if not (parts := self._unchecked(cut)):
             return None
         names_checked, moves = state.policy.file_names == "checked", cuts.moves_of(self._log, cut)
-        return CheckFiles(parts, state.policy.allowed_locations, table, names_checked, moves)
+        terms = state.policy.allowed_locations, table, names_checked
+        content = cuts.checkpoints_in(self._log, moves)
+        touched = {
+            name: frozenset().union(*(each.tables for each in taken)) for name, taken in content.items()
+        }
+        tables = {name: state.tables[name] for name in sorted(frozenset().union(*touched.values()))}
+        return CheckFiles(parts, *terms, tables, touched, moves)
 
     def next_append(self, now: int, head: SnapshotRef | None) -> Append | None:
         """Return the event of the cut, once all of its files are checked; `head` is that of the table."""
@@ -267,13 +273,13 @@ class Candidate:
 
     def _sealed_parts(self, name: str) -> Iterator[int]:
         """Yield the offsets of the events of a region's sealed checkpoints."""
-        return (part.offset for each in self._log.sealed(name) for part in each.checkpoint.named)
+        return (part.offset for each in self._log.known(name) for part in each.checkpoint.named)
 
     def _excluded_moves(self) -> dict[str, Position]:
         """Return how far the excluded regions could move; those without sealed work are not excluded."""
         found: dict[str, Position] = {}
         for name in list(self.excluded):
-            sealed = self._log.sealed(name)
+            sealed = self._log.known(name)
             if not sealed or self._log.state.regions[name].fault is not None:
                 del self.excluded[name]
             else:

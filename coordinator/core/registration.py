@@ -55,6 +55,8 @@ def _policy_problem(log: Log, envelope: Envelope, body: RegionRegistered) -> Pro
         return Problem(
             code=Code.OTHER_TABLE, region=name, names=policy.allowed_locations, detail=body.table or ""
         )
+    if unknown := sorted({*body.tables} - policy.tables.keys()):
+        return Problem(code=Code.OTHER_TABLE, region=name, table=unknown[0], names=tuple(policy.tables))
     return None
 
 

@@ -7,6 +7,7 @@ collects the pending checkpoints of it; it changes nothing else.
 from sluicegate.coordinator.core import commands, cuts, registration, savepoints
 from sluicegate.coordinator.core.log import Applied, Log, PendingCheckpoints
 from sluicegate.coordinator.core.state import (
+    MOST_KNOWN_TABLES,
     Decline,
     LogState,
     RegionPhase,
@@ -29,11 +30,13 @@ from sluicegate.events.models import (
     CutCommitted,
     CutDecided,
     CutReverted,
+    KnownTable,
     RegionClosed,
     RegionHeartbeat,
     RegionRegistered,
     StreamCommand,
     StreamPolicy,
+    TableVersion,
 )
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.problems import Code, Problem
@@ -184,6 +187,7 @@ def stall(region: RegionState, problem: Problem) -> None:
 
 
 _APPLIED = Applied()
+NEVER = TableVersion()
 
 
 class Replica:
@@ -382,7 +386,15 @@ class Replica:
         if body.number != held + 1:
             # Whoever sends the next one counts on this number, so it cannot be any higher one.
             return Problem(code=Code.STALE_POLICY, number=body.number, other=held)
-        self.state.policy = body
+        state = self.state
+        state.policy = body
+        for name, terms in body.tables.items():
+            known = state.tables.get(name)
+            same = known is not None and known.terms.identity == terms.identity
+            state.tables[name] = KnownTable(terms=terms, newest=known.newest if known and same else NEVER)
+        left_out = [name for name in state.tables if name not in body.tables]
+        for name in left_out[: max(0, len(state.tables) - MOST_KNOWN_TABLES)]:
+            del state.tables[name]
         return None
 
     # --- reading again ----------------------------------------------------------------------------

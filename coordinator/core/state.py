@@ -12,11 +12,13 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from sluicegate.events.models import Position, SnapshotRef, StreamPolicy
+from sluicegate.events.models import FurtherTable, KnownTable, Position, SnapshotRef, StreamPolicy
 from sluicegate.events.problems import Problem
 
 MOST_ENDED: Final = 1_000
 """Ended incarnations that are remembered; the oldest are forgotten first."""
+MOST_KNOWN_TABLES: Final = 1_000
+"""Further tables that are remembered; of those that the policy leaves out, the oldest are forgotten first."""
 MOST_STEP: Final = 2**52
 """Most by which the number of a checkpoint or an assignment exceeds the one before.
 
@@ -232,6 +234,10 @@ class Decision(Light):
     parts: list[int]
     """Offsets of the events with files that it includes, in commit order."""
     files: int
+    parts_of: dict[str, list[int]] = {}
+    """By name, those of them that are for each further table that it touches."""
+    tables: dict[str, KnownTable] = {}
+    """These tables, as of its own offset: nothing later changes where its files belong."""
     first_offset: int
     """Offset of the first event of a checkpoint up to its positions: a recovery reads them again."""
     head: SnapshotRef | None = None
@@ -295,6 +301,8 @@ class LogState(Light):
     proof: Proof | None = None
     snapshot: SnapshotRef | None = None
     """The table's snapshot of the newest outcome."""
+    tables: dict[str, KnownTable] = {}
+    """The registry: every further table that was ever in the policy. No validity depends on it."""
     watermark: int | None = None
     attempt: int = 0
     """Number of attempts abandoned since the newest decision."""
@@ -320,6 +328,11 @@ class LogState(Light):
     def cut(self) -> dict[str, Position]:
         """Return the newest decided cut: the positions of all regions that have one."""
         return {name: each.position for name, each in self.regions.items() if each.position is not None}
+
+    def current(self, name: str, known: KnownTable) -> FurtherTable | None:
+        """Return what the newest policy says of this table; None if it leaves it out."""
+        now = self.policy.tables.get(name)
+        return now if now is not None and now.identity == known.terms.identity else None
 
     def region(self, name: str) -> RegionState:
         """Return a region; one that has never registered waits for that."""

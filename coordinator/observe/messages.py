@@ -118,6 +118,9 @@ _OF_HISTORY: Final[Mapping[CauseCode, str]] = {
     CauseCode.SNAPSHOT_MISSING: (
         "the snapshot before {snapshot} is missing between the recorded one and the head"
     ),
+    CauseCode.OTHER_NEWEST: (
+        "the newest commit of the stream in it is decision {number}, and in the log it is {other}; 0 is none"
+    ),
     CauseCode.MARKER_ROLLED_BACK: (
         "the table's marker names our commit in snapshot {snapshot}, which is not in the history: rolled back"
     ),
@@ -372,8 +375,10 @@ REFUSAL_MESSAGES: Final[Mapping[Code, Message]] = {
     ),
     Code.OTHER_TABLE: Message(
         _REFUSED,
-        "its driver writes to the table {detail}, which is outside of the allowed locations[ {names}]",
-        "Let the driver write to streams.{stream}.table, to which the coordinator commits. Only if it names "
+        "its driver writes to the table[ {detail}, which is outside of the allowed locations {names}][ {table}, "
+        "which is none of the stream's further tables]",
+        "Add a further table to streams.{stream}.tables in the settings of all coordinators, or let the driver "
+        "leave it out. Let the driver write to streams.{stream}.table, to which the coordinator commits. Only if it names "
         "another address of the same table, add that to streams.{stream}.allowed_locations in the settings "
         "of all coordinators. With Spark, set the option `table`",
     ),
@@ -642,6 +647,23 @@ _EXCLUDED: Final[Mapping[Code, Message]] = {
         "If a file was lost or changed, restore it, and it is checked again. Else correct the writer. "
         + _AGAIN,
     ),
+    Code.TABLE_UNKNOWN: Message(
+        _FILES,
+        "checkpoint {checkpoint} has files of the table {table}, which the stream does not have",
+        "Add {table} to streams.{stream}.tables in the settings of all coordinators: the files are committed "
+        "then. If the table is a mistake of the writer, correct the writer first. "
+        + _AGAIN
+        + ". To give the "
+        "files up, discard them: `sluicegate region discard --stream {stream} --region {region}`",
+    ),
+    Code.TABLE_UNUSABLE: Message(
+        "The table {table} of stream {stream} takes no commits",
+        "[{detail}][. Region {region} has files of it, and stays at its position]",
+        "Remove the cause; the table is looked at again by itself, and the other regions are committed "
+        "meanwhile. If the table was rolled back, put its snapshots back, or commit them again: `sluicegate "
+        "replay repair --stream {stream} --table {table}`. To do without it, leave it out of "
+        "streams.{stream}.tables in the settings of all coordinators, and let no driver write to it",
+    ),
     Code.FILE_NAME_DIFFERS: Message(
         _FILES,
         "the name of {first} lacks the label[ {second}] of the attempt that reports it",
@@ -803,6 +825,15 @@ STREAM_MESSAGES: Final[Mapping[Code, Message]] = {
         "nothing proves that decision {number} is absent in the table[: {detail}]",
         _PROOF,
     ),
+    Code.TABLES_APART: Message(
+        "Decision {number} of stream {stream} is not in all of its tables",
+        "the table of the stream has it, and these lack it: {names}. The catalog is not atomic, or somebody has "
+        "rolled them back",
+        "They get it now by themselves. See whether that succeeds: "
+        + STATUS
+        + ". If one was dropped, leave it "
+        "out of streams.{stream}.tables in the settings of all coordinators",
+    ),
     Code.COMMIT_REFUSED: Message(
         _STREAM_STALLED,
         # Without regions it is a decision that was given up already: the table takes no commit at all.
@@ -917,6 +948,7 @@ def _arguments(problem: Problem, stream: str) -> dict[str, str]:
         "number": problem.number,
         "next": problem.number + 1 if problem.number is not None else None,
         "event": problem.event,
+        "table": problem.table,
         "names": listed(names),
         "first": names[0] if names else None,
         "second": names[1] if len(names) > 1 else None,

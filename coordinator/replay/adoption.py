@@ -118,6 +118,7 @@ def state_of(account: Account) -> LogState:
         regions=_regions(account.regions, account.assignment),
         ended=dict.fromkeys(account.ended),
         decided=account.decision,
+        tables=dict(account.tables),
         watermark=account.watermark,
     )
 

@@ -37,7 +37,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from sluicegate.coordinator.settings.sources import EnvironmentSource, Section, Text, explain
 from sluicegate.coordinator.settings.sources import SettingsError as SettingsError
-from sluicegate.events.models import Name, StreamPolicy
+from sluicegate.events.models import MOST_FURTHER_TABLES, Name, StreamPolicy
 from sluicegate.events.orders import printable
 from sluicegate.events.problems import Cause
 from sluicegate.events.signing import Mode, Signatures
@@ -618,6 +618,19 @@ def _check_distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+class TableSettings(Section):
+    """A further table of a stream, in the catalog of its anchor."""
+
+    identifier: Text
+    """NAMESPACE.TABLE, as in the catalog."""
+    allowed_locations: tuple[Text, ...] = ()
+    """URI prefixes of data files, beside the table's own location; files elsewhere are refused."""
+
+
+def _named(value: object) -> object:
+    return {"identifier": value} if isinstance(value, str) else value
+
+
 class StreamSettings(Section):
     """One stream: its table, and the rules of its commits."""
 
@@ -625,6 +638,11 @@ class StreamSettings(Section):
     """Name of the adapter of the table format."""
     table: Text
     """URI of the table, or an absolute path."""
+    tables: Annotated[
+        dict[Name, Annotated[TableSettings, BeforeValidator(_named)]], Field(max_length=MOST_FURTHER_TABLES)
+    ] = Field(default_factory=dict)
+    """Further tables that each commit changes together with `table`: by a name of your choice, the name of
+    each in the same catalog. Iceberg in an SQL catalog alone; docs/tables.md has the promise."""
     allowed_locations: tuple[Text, ...] = Field(default=(), validate_default=True)
     """URI prefixes of data files, beside the table's own location; files elsewhere are refused."""
     file_names: Literal["checked", "unchecked"] = "checked"

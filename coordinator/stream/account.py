@@ -20,6 +20,7 @@ from sluicegate.coordinator.core.state import (
     RegionPhase,
     RegionState,
 )
+from sluicegate.events.models import KnownTable, TableVersion
 
 ACCOUNT_VERSION: Final = 1
 _MOST: Final = 64 << 10
@@ -49,6 +50,8 @@ class Account(Light):
     """The assignment before. Without it, a withdrawal would lose the positions of its regions."""
     withdrawn: int = -1
     watermark: int | None = None
+    tables: Mapping[str, KnownTable] = {}
+    """What the log knows of the further tables. The snapshots of this commit's own are unknown here."""
     regions: Mapping[str, RegionState] = {}
     """Regions as of the commit. One that has not ended has the phase of one that has to register."""
     ended: Sequence[str] = ()
@@ -89,9 +92,22 @@ def account_after(stream: str, state: LogState, digest: str) -> Account:
         former=former.model_copy(update={"regions": _regions(former.regions)}) if former else None,
         withdrawn=state.withdrawn,
         watermark=state.watermark,
+        tables=_tables(state),
         regions=_regions(regions),
         ended=list(dict.fromkeys([*list(state.ended)[-_KEPT:], *lives])),
     )
+
+
+def _tables(state: LogState) -> dict[str, KnownTable]:
+    """Return the registry after the unresolved decision, if there is one."""
+    made = state.unresolved
+    touched = made.tables.keys() if made is not None else ()
+    return {
+        name: each.model_copy(update={"newest": TableVersion(decision=state.decided)})
+        if name in touched
+        else each
+        for name, each in state.tables.items()
+    }
 
 
 def _regions(regions: Mapping[str, RegionState]) -> dict[str, RegionState]:

@@ -133,7 +133,9 @@ class StreamFiles:
 
     def start_checks(self, policy: StreamPolicy) -> asyncio.Task[None] | None:
         """Begin to check the events that wait; None if that is under way, or if there are none."""
-        return self._early.start(Terms(policy.allowed_locations, policy.file_names == "checked"))
+        return self._early.start(
+            Terms(policy.allowed_locations, policy.file_names == "checked", policy.tables)
+        )
 
     async def check(self, effect: CheckFiles, log: Log) -> Result:
         """Find what could not be committed: what is over the limits first, and the files of the others."""

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 import structlog
 
 from sluicegate.coordinator.stream.summary import NAMED, Sizes
-from sluicegate.events.models import FilesWritten
+from sluicegate.events.models import FilesWritten, FurtherTable
 from sluicegate.kafka.bodies import Bodies, Budget, WrittenEvent
 from sluicegate.lakes.port import CHECK_LASTS, BadFiles, Checked
 
@@ -28,6 +28,15 @@ class Terms(NamedTuple):
 
     allowed_locations: tuple[str, ...]
     names_checked: bool
+    tables: Mapping[str, FurtherTable] = MappingProxyType({})
+    """The further tables by name."""
+
+
+class Arrived(NamedTuple):
+    """The files of an event, and the name of their table; empty: the anchor."""
+
+    table: str
+    files: FilesWritten
 
 
 def refuse_other_table(event: FilesWritten, identity: str, which: str = "they") -> None:
@@ -48,6 +57,8 @@ class Passed(NamedTuple):
     checked: Checked
     sizes: Sizes
     """Partitions that get files, and the sizes of these (`summary.sizes_of`)."""
+    table: str = ""
+    """Further table that the files are for; empty: the anchor."""
 
     @property
     def held(self) -> int:

@@ -339,6 +339,9 @@ class StreamRunner:
         # A revert has another digest, and adds no files to the table.
         if effect.digest != made.digest:
             return
+        if isinstance(effect, Ask) and made.tables.keys() - result.tables.keys() - effect.left_out:
+            # Its files are still needed: a further table lacks them.
+            return
         self._files.drop(made.parts)
         self._summaries.seen(made.id, tally)
         if tally is not None and tally.decision == made.id:

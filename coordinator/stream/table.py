@@ -22,13 +22,13 @@ from sluicegate.coordinator.core.effects import (
 )
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.account import Account, encode_account
-from sluicegate.coordinator.stream.prechecks import Known, Passed, Terms, refuse_other_table, usable
+from sluicegate.coordinator.stream.prechecks import Arrived, Known, Passed, Terms, refuse_other_table, usable
 from sluicegate.coordinator.stream.summary import Event, Tally, sizes_of
 from sluicegate.events.codec import read_files
 from sluicegate.events.files import attempt_of, location_problem, names_problem
-from sluicegate.events.models import FilesWritten
 from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 from sluicegate.kafka.bodies import BodyUnavailable, WrittenEvent
+from sluicegate.lakes.capabilities import GroupCommitter, OpensGroups
 from sluicegate.lakes.committer import UniquePaths
 from sluicegate.lakes.port import (
     BadFiles,
@@ -40,6 +40,7 @@ from sluicegate.lakes.port import (
     OutcomeUnknown,
     Premises,
     Refused,
+    TablePart,
     TableRefused,
     TableReplaced,
 )
@@ -164,11 +165,21 @@ class StreamTable:
     async def ask(self, effect: Ask) -> Result:
         """Ask for a decision."""
         committer = self._opened()
-        try:
-            known = effect.known
-            return await self._call(
-                lambda: committer.ask(effect.decision, effect.digest, effect.table, known)
+
+        def ask() -> Result:
+            if not effect.tables:
+                return committer.ask(effect.decision, effect.digest, effect.table, effect.known)
+            return self._group().ask_all(
+                (effect.decision, effect.digest),
+                effect.table,
+                effect.known,
+                effect.tables,
+                left_out=effect.left_out,
+                undo=effect.undo,
             )
+
+        try:
+            return await self._call(ask)
         except LakeUnavailable as error:
             return Failed(str(error))
 
@@ -224,13 +235,25 @@ class StreamTable:
         settings = self._settings
         opened = adapter(settings.format)
         table = opened.parse_table(settings.table, settings.adapter_options())
-        committer = opened.open_committer(table, settings.commit_user)
+        committer: Committer
+        if isinstance(opened, OpensGroups):
+            wanted = {
+                name: (each.identifier, each.allowed_locations) for name, each in settings.tables.items()
+            }
+            committer = opened.open_group(table, settings.commit_user, wanted)
+        elif settings.tables:
+            raise TableRefused(
+                f"tables of the format {settings.format} cannot be changed together. Give each table a "
+                "stream of its own, and remove `tables`"
+            )
+        else:
+            committer = opened.open_committer(table, settings.commit_user)
         state = committer.inspect()
         self._committer = committer
         return state
 
     def _check_early(self, events: Mapping[int, WrittenEvent], terms: Terms) -> dict[int, Passed]:
-        read: dict[int, FilesWritten] = {}
+        read: dict[int, Arrived] = {}
         for offset, event in events.items():
             # The check before the decision finds and reports what is wrong.
             with suppress(_Unusable):
@@ -244,49 +267,95 @@ class StreamTable:
                     found |= self._checked({offset: files}, terms)
             return found
 
-    def _checked(self, events: Mapping[int, FilesWritten], terms: Terms) -> dict[int, Passed]:
+    def _checked(self, events: Mapping[int, Arrived], terms: Terms) -> dict[int, Passed]:
         """Check events together. Raises BadFiles, LakeUnavailable or TableRefused."""
         started = time.monotonic()
-        checked = self._opened().check(list(events.values()))
         passed = dict[int, Passed]()
-        for (offset, event), each in zip(events.items(), checked, strict=True):
-            refuse_other_table(event, each.premises.table)
-            passed[offset] = Passed(terms, started, each, sizes_of(event))
+        for name in dict.fromkeys(each.table for each in events.values()):
+            mine = {offset: each.files for offset, each in events.items() if each.table == name}
+            checked = self._half(name, terms).check(list(mine.values()))
+            for (offset, files), each in zip(mine.items(), checked, strict=True):
+                refuse_other_table(files, each.premises.table)
+                passed[offset] = Passed(terms, started, each, sizes_of(files), name)
         return passed
+
+    def _group(self) -> GroupCommitter:
+        """Return the committer of several tables. Raises LakeUnavailable or TableRefused."""
+        committer = self._opened()
+        if isinstance(committer, GroupCommitter):
+            return committer
+        raise TableRefused(f"tables of the format {self._settings.format} cannot be changed together")
+
+    def _half(self, name: str, terms: Terms) -> Committer:
+        """Return the committer half of the anchor, or of a further table. Raises as `_group` does."""
+        return self._group().table(terms.tables[name]) if name else self._opened()
+
+    def _premises(self, names: Iterable[str], terms: Terms) -> dict[str, Premises]:
+        """Return what checks of tables depend on now, of those that can be read."""
+        found: dict[str, Premises] = {}
+        for name in names:
+            with suppress(LakeError, KeyError):
+                found[name] = self._half(name, terms).premises()
+        return found
 
     def _check(self, effect: CheckFiles, bodies: BodySource, known: Known) -> FilesChecked | TableReplaced:
         regions = {offset: name for name, offsets in effect.parts.items() for offset in offsets}
-        premises: Premises | None = None
-        if known.passed:
-            with suppress(LakeError):
-                premises = self._opened().premises()
-        there = usable(sorted(regions), known.passed, _terms(effect)) if premises is not None else {}
-        done = {offset: each for offset, each in there.items() if each.checked.premises == premises}
+        terms = _terms(effect)
+        there = usable(sorted(regions), known.passed, terms)
+        premises = self._premises({each.table for each in there.values()}, terms)
+        done = {
+            offset: each
+            for offset, each in there.items()
+            if each.checked.premises == premises.get(each.table)
+        }
         self._room = known.room
-        checks = {name: _Check(self, _terms(effect)) for name in effect.parts}
+        checks = {name: _Check(self, terms) for name in effect.parts}
         skipped = _skipped(effect, checks, done)
         left = {each: regions[each] for each in regions if each not in skipped}
-        problems = self._problems(effect, bodies, checks, left)
+        problems = self._trouble(effect)
+        problems |= self._problems(effect, bodies, checks, left, problems)
         # Asked after a check: the files of a table that was replaced are missing, which is not the problem.
-        seen = premises.table if premises is not None and not left else None
+        own = premises.get("")
+        seen = own.table if own is not None and not left else None
         identity = seen or self._opened().identity()
         return FilesChecked(problems) if identity == effect.table else TableReplaced(identity)
 
+    def _trouble(self, effect: CheckFiles) -> dict[str, Problem]:
+        """Return, by region, the trouble of a further table that its part of the cut would touch.
+
+        The trouble of one table is none of the stream.
+        """
+        if not effect.tables:
+            return {}
+        found = self._group().trouble(effect.tables)
+        return {
+            region: found[name]
+            for region, names in effect.touched.items()
+            for name in sorted(names)
+            if name in found
+        }
+
     def _problems(
-        self, effect: CheckFiles, bodies: BodySource, checks: "_Checks", regions: Mapping[int, str]
+        self,
+        effect: CheckFiles,
+        bodies: BodySource,
+        checks: "_Checks",
+        regions: Mapping[int, str],
+        known: Mapping[str, Problem],
     ) -> dict[str, Problem]:
         """Read the log once, however many regions are in it, and hold a part of it at a time.
 
-        `regions`: the region of each event to check, by offset.
+        `regions`: the region of each event to check, by offset. `known`: problems of regions, which are not
+        looked at any more.
         """
-        problems: dict[str, Problem] = {}
+        problems = dict(known)
         for offset in sorted(regions):
             region = regions[offset]
             if region in problems:
                 continue
             try:
                 event = bodies[offset]
-                checks[region].add(offset, self._read_at(offset, event, effect), len(event.body))
+                checks[region].add(offset, self._read_at(offset, event, _terms(effect)), len(event.body))
             except _Unusable as error:
                 problems[region] = error.problem
             except BodyUnavailable as error:
@@ -301,7 +370,7 @@ class StreamTable:
                 problems[region] = Problem(code=Code.FILES_EXCLUDED, detail=str(error))
         return problems
 
-    def check_step(self, events: Mapping[int, FilesWritten], terms: Terms) -> None:
+    def check_step(self, events: Mapping[int, Arrived], terms: Terms) -> None:
         """Check events together, and keep what passed within the memory. Raises as `_checked` does."""
         for offset, each in self._checked(events, terms).items():
             self._room -= each.held
@@ -330,7 +399,9 @@ class StreamTable:
             for offset in sorted(effect.offsets):
                 event = bodies[offset]
                 try:
-                    self._opened().check([self._read(event, effect)])
+                    terms = _terms(effect)
+                    read = self._read(event, terms)
+                    self._half(read.table, terms).check([read.files])
                 except (BadFiles, TableRefused):
                     return event.envelope.region
         return None
@@ -339,28 +410,36 @@ class StreamTable:
         self, effect: Publish, bodies: BodySource, done: Mapping[int, Passed], account: str
     ) -> Result:
         """Publish; events that are done need no other check unless the table has changed."""
-        committer = self._opened()
+        committer, terms = self._opened(), _terms(effect)
         identity = committer.identity() if len(done) < len(effect.offsets) else ""
 
         def read(offset: int) -> Event:
             if (known := done.get(offset)) is not None:
-                tally.add(known.checked, known.sizes)
+                tally.add(known.checked, {} if known.table else known.sizes)
                 return known.checked
             event = bodies[offset]
-            files = self._read(event, effect)
-            refuse_other_table(files, identity, f"files of region {event.envelope.region}")
-            tally.add(files, sizes_of(files))
+            table, files = self._read(event, terms)
+            wanted = terms.tables[table].identity if table else identity
+            refuse_other_table(files, wanted, f"files of region {event.envelope.region}")
+            tally.add(files, {} if table else sizes_of(files))
             return files
 
         tally = Tally(effect.decision)
+        further = {offset for each in effect.offsets_of.values() for offset in each}
         result = committer.publish(
             CommitRequest(
                 decision=effect.decision,
                 digest=effect.digest,
                 head=effect.head,
                 watermark=effect.watermark,
-                files=_Events(sorted(effect.offsets), read),
+                files=_Events(sorted(each for each in effect.offsets if each not in further), read),
                 account=account,
+                tables={
+                    name: TablePart(known, _Events(sorted(effect.offsets_of[name]), read))
+                    for name, known in effect.tables.items()
+                },
+                vector=effect.vector,
+                apart=effect.apart,
             )
         )
         # One that finds its snapshot there already reads nothing: what was counted before holds.
@@ -368,9 +447,9 @@ class StreamTable:
             self.tally = tally
         return result
 
-    def _read_at(self, offset: int, event: WrittenEvent, effect: CheckFiles) -> FilesWritten:
+    def _read_at(self, offset: int, event: WrittenEvent, terms: Terms) -> Arrived:
         try:
-            return self._read(event, effect)
+            return self._read(event, terms)
         except _Unusable as error:
             if error.problem.code is Code.MALFORMED_BODY:
                 self.broken[offset] = event.body, error.problem
@@ -378,19 +457,23 @@ class StreamTable:
                 raise _Unusable(error.problem.model_copy(update=unreadable), error.region) from None
             raise
 
-    def _read(self, event: WrittenEvent, effect: CheckFiles | Publish | Terms) -> FilesWritten:
+    def _read(self, event: WrittenEvent, terms: Terms) -> Arrived:
         """Return the files of an event that obeys the logged policy. Raises _Unusable."""
-        files = read_files(event.envelope, event.body)
+        files, table = read_files(event.envelope, event.body), event.envelope.table
         if isinstance(files, Problem):
             raise _Unusable(files, event.envelope.region)
-        problem = location_problem(files, effect.allowed_locations)
-        if problem is None and effect.names_checked:
+        if table and table not in terms.tables:
+            raise _Unusable(Problem(code=Code.TABLE_UNKNOWN, table=table), event.envelope.region)
+        allowed = terms.tables[table].allowed_locations if table else terms.allowed_locations
+        problem = location_problem(files, allowed)
+        if problem is None and terms.names_checked:
             problem = names_problem(attempt_of(event.envelope), files)
         if problem is None and files.format != self._settings.format:
             problem = Problem(code=Code.OTHER_FORMAT, names=(files.format, self._settings.format))
         if problem is not None:
-            raise _Unusable(problem, event.envelope.region)
-        return files
+            named = problem.model_copy(update={"table": table}) if table else problem
+            raise _Unusable(named, event.envelope.region)
+        return Arrived(table, files)
 
 
 def _cause_of(problem: Problem) -> Cause:
@@ -401,7 +484,8 @@ def _cause_of(problem: Problem) -> Cause:
 
 
 def _terms(effect: CheckFiles | Publish) -> Terms:
-    return Terms(effect.allowed_locations, effect.names_checked)
+    tables = {name: each.terms for name, each in effect.tables.items()}
+    return Terms(effect.allowed_locations, effect.names_checked, tables)
 
 
 def _skipped(effect: CheckFiles, checks: "_Checks", done: Mapping[int, Passed]) -> set[int]:
@@ -422,16 +506,16 @@ class _Check:
         self._table = table
         self._terms = terms
         self._twins = UniquePaths()
-        self._events: dict[int, FilesWritten] = {}
+        self._events: dict[int, Arrived] = {}
         self._size = 0
 
     def skip(self, events: Iterable[Checked]) -> bool:
         """Take events that need no other check. Return False if one file is in two of them."""
         return self._twins.add_checked(events)
 
-    def add(self, offset: int, event: FilesWritten, size: int) -> None:
+    def add(self, offset: int, event: Arrived, size: int) -> None:
         """Take an event whose body has so many bytes. Raises BadFiles, LakeUnavailable."""
-        self._twins.add(event)
+        self._twins.add(event.files)
         self._events[offset] = event
         self._size += size
         if self._size >= STEP:

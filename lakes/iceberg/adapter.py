@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +12,7 @@ from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions
 from sluicegate.lakes.iceberg.catalog import (
     DEFAULT_CATALOG,
     Catalog,
+    HasSiblings,
     Identifier,
     NoTable,
     StateMissing,
@@ -20,10 +22,11 @@ from sluicegate.lakes.iceberg.catalog import (
 )
 from sluicegate.lakes.iceberg.committer import IcebergCommitter
 from sluicegate.lakes.iceberg.files import Files, folder_of, is_location
+from sluicegate.lakes.iceberg.group import IcebergGroup, Transactions
 from sluicegate.lakes.iceberg.layout import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.iceberg.maintenance import IcebergMaintenance
 from sluicegate.lakes.iceberg.metadata import MAIN, Metadata
-from sluicegate.lakes.iceberg.sql import SqlCatalog
+from sluicegate.lakes.iceberg.sql import SqlCatalog, SqlTransactions
 from sluicegate.lakes.iceberg.table import TableView
 from sluicegate.lakes.port import PORT_VERSION, LakeError, LakeUnavailable, TableRef, TableRefused
 from sluicegate.lakes.spooled import Wrap, wrapped
@@ -35,6 +38,11 @@ if TYPE_CHECKING:
     from sluicegate.lakes.iceberg.writer import IcebergWriter
 
 _CATALOGS: Final = ("glue", "rest", "sql")
+ATOMIC: Final = "atomic"
+"""Value of the option `transactions`, by which an operator says that a REST catalog is atomic.
+
+No endpoint proves it: servers list it without having it, or apply the tables one by one.
+"""
 
 
 class IcebergAdapter:
@@ -93,6 +101,41 @@ class IcebergAdapter:
             raise
         return IcebergCommitter(catalog, files, commit_user, branch)
 
+    def open_group(
+        self, table: TableRef, commit_user: str, wanted: Mapping[str, tuple[str, Sequence[str]]]
+    ) -> IcebergGroup:
+        """Open the committer half of a stream with further tables. Raises as `open_committer` does.
+
+        `wanted`: by name, the identifiers of the further tables of the settings, and allowed locations.
+        """
+        anchor = self.open_committer(table, commit_user)
+        catalog = anchor.catalog
+
+        def opened(identifier: str) -> IcebergCommitter:
+            *namespace, name = identifier.split(".")
+            if not namespace:
+                raise TableRefused(
+                    f"the name of a further table must be NAMESPACE.TABLE, and not {identifier!r}"
+                )
+            if not isinstance(catalog, HasSiblings):
+                raise refused_group(table)
+            files = Files()
+            sibling = catalog.sibling(Identifier(tuple(namespace), name), files)
+            return IcebergCommitter(sibling, files, commit_user, anchor.branch)
+
+        def transactions() -> Transactions:
+            if isinstance(catalog, SqlCatalog):
+                return SqlTransactions(catalog)
+            if _kind_of_catalog(table) != "rest" or table.options.get("transactions") != ATOMIC:
+                raise refused_group(table)
+            from sluicegate.lakes.iceberg.rest import RestTable, RestTransactions
+
+            if not isinstance(catalog, RestTable):
+                raise refused_group(table)
+            return RestTransactions(catalog)
+
+        return IcebergGroup(anchor, opened, cache(transactions), wanted)
+
     def open_maintenance(self, table: TableRef) -> IcebergMaintenance:
         """Open the maintenance; the table need not exist yet. Raises TableRefused."""
         files = Files()
@@ -139,6 +182,15 @@ class IcebergAdapter:
             if columns_of(metadata, view).version != seen.version:
                 return False
             return add_columns(catalog, metadata, view, columns)
+
+
+def refused_group(table: TableRef) -> TableRefused:
+    """Return the error of a stream with further tables in a catalog without transactions over several."""
+    return TableRefused(
+        f"the catalog of {table.name} is not known to change several tables in one step. Use an SQL catalog, "
+        'or a REST catalog that does, and say so with the option transactions = "atomic". Else give each '
+        "table a stream of its own"
+    )
 
 
 def open_catalog(table: TableRef, files: Files, *, pooled: bool = False) -> Catalog:

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from sluicegate.events.models import SnapshotRef
+from sluicegate.events.models import SnapshotRef, TableVersion
 from sluicegate.lakes import history
-from sluicegate.lakes.history import Marker, Newest, NoParent, PastSnapshot, TableHistory
+from sluicegate.lakes.history import Evidence, Marker, Newest, NoParent, PastSnapshot, TableHistory
 from sluicegate.lakes.iceberg.metadata import MAIN, Metadata, Snapshot
 from sluicegate.lakes.port import Answer
 
@@ -16,6 +16,7 @@ WATERMARK: Final = "sluicegate.watermark"
 """Keys of a snapshot's summary. The watermark is in milliseconds since the Unix epoch."""
 _COMMITTED: Final = "sluicegate.committed"
 _ACCOUNT: Final = "sluicegate.account"
+_VECTOR: Final = "sluicegate.cut"
 _SOURCE: Final = "source-snapshot-id"
 """Iceberg's key in the summary of a snapshot that was picked from another branch, or from the past."""
 
@@ -45,6 +46,12 @@ class Ancestry:
         guarded = marker is None or marker.decision >= asked[0]
         parent = self._known_parent if guarded else self._parent
         return history.look_for(self._newest, parent, self._at, commit_user, asked, recorded, marker)
+
+    def evidence(self, commit_user: str, asked: tuple[int, str], newest: TableVersion) -> Evidence:
+        """Return what a further table shows about a decision, as `history.evidence_of` does."""
+        marker = marker_of(self._metadata, commit_user, self._branch)
+        known = self._newest, self._known_parent, self._at
+        return history.evidence_of(*known, commit_user, asked, newest, marker)
 
     def newest_decisions(self, commit_user: str) -> Newest:
         """Return the highest decisions of this user."""
@@ -200,6 +207,11 @@ def marker_property(commit_user: str, branch: str) -> str:
 def account_property(commit_user: str, branch: str) -> str:
     """Return the name of the property with the account of a user's newest commit."""
     return f"{_ACCOUNT}.{commit_user}" + ("" if branch == MAIN else f"@{branch}")
+
+
+def vector_property(commit_user: str, branch: str) -> str:
+    """Return the name of the anchor's property with the vector of a user's newest commit."""
+    return f"{_VECTOR}.{commit_user}" + ("" if branch == MAIN else f"@{branch}")
 
 
 def watermark_property(branch: str) -> str:

@@ -5,7 +5,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
@@ -15,7 +15,7 @@ from sluicegate.lakes.port import LakeUnavailable, TableRef, TableRefused
 from sluicegate.lakes.storage import Uncertain
 
 DEFAULT_CATALOG: Final = "default"
-_OWN: Final = ("identifier", "catalog", "branch")
+_OWN: Final = ("identifier", "catalog", "branch", "transactions")
 _OF_KIND: Final[Mapping[str, tuple[str, ...]]] = {
     "sql": ("type", "uri"),
     "glue": (
@@ -54,9 +54,18 @@ class StateMissing(LakeUnavailable):
     """Nothing is where the state of the table should be: it is away, or lost."""
 
 
+def missing_table(identifier: Identifier) -> TableRefused:
+    """Return the error of a further table that the catalog does not have."""
+    return TableRefused(
+        f"the catalog has no table {identifier}: it was dropped or renamed. Register its newest metadata "
+        "file under that name (register_table), correct the name in the settings, or leave it out of them"
+    )
+
+
 class Catalog(Protocol):
     """One table in a catalog. Methods block; Uncertain and LakeUnavailable are as in the port."""
 
+    identifier: Identifier
     reads_files: bool
     """True if the metadata file that the entry names is the state, False if the catalog answers it."""
 
@@ -82,6 +91,15 @@ class Catalog(Protocol):
 
     def close(self) -> None:
         """Release connections."""
+        ...
+
+
+@runtime_checkable
+class HasSiblings(Protocol):
+    """A catalog's access to one table, from which that to another one is made."""
+
+    def sibling(self, identifier: Identifier, files: Files) -> Catalog:
+        """Return another table of this catalog, over the same connections, which it does not close."""
         ...
 
 
@@ -170,20 +188,33 @@ def catalog_options(table: TableRef) -> dict[str, str]:
 _TRIES: Final = 3
 
 
+class Written(NamedTuple):
+    """A change whose files are durable, and which nothing refers to yet."""
+
+    base: Metadata
+    made: Metadata
+    files: tuple[str, ...]
+    """Locations of all new files."""
+
+
 class PointerCatalog(ABC):
     """One table, whose catalog entry names its metadata file."""
 
     reads_files = True
 
     def __init__(self, identifier: Identifier, files: Files) -> None:
-        self._identifier = identifier
+        self.identifier = identifier
         self._files = files
         self._known: Metadata | None = None
 
     def load(self) -> Metadata:
+        return self.load_at(self._location())
+
+    def load_at(self, location: str) -> Metadata:
+        """Return the state whose metadata file the entry was seen to name. Raises as `load` does."""
         # Maintenance may delete an old metadata file between the two reads.
-        for _ in range(_TRIES):
-            location = self._location()
+        for number in range(_TRIES):
+            location = self._location() if number else location
             if self._known is not None and self._known.location == location:
                 return self._known
             raw = self._files.read(location)
@@ -191,27 +222,44 @@ class PointerCatalog(ABC):
                 self._known = parse(location, raw)
                 return self._known
         raise StateMissing(
-            f"{location}, the metadata of {self._identifier}, is not there. Mount the storage of the "
+            f"{location}, the metadata of {self.identifier}, is not there. Mount the storage of the "
             "table, or restore the file"
         )
 
     def commit(self, base: Metadata, change: Change, files: Mapping[str, bytes]) -> bool:
+        written = self.write(base, change, files)
+        try:
+            swapped = self._swap(base.location, written.made.location)
+        except LakeUnavailable:
+            self.discard(written)
+            raise
+        if swapped:
+            self.swapped(written)
+        else:
+            discard_overtaken(self._files, written.files)
+        return swapped
+
+    def write(self, base: Metadata, change: Change, files: Mapping[str, bytes]) -> "Written":
+        """Write everything of a change but the entry. Raises LakeUnavailable, and leaves nothing then."""
         made = base.after(change, base.next_location(change))
         new = {**files, made.location: made.render()}
         try:
             # Written together, most of them are in one folder, which is synced once. A write that fails
             # may have had its effect, with all answers lost.
             self._files.write(new)
-            swapped = self._swap(base.location, made.location)
         except LakeUnavailable:
             self._files.discard(new)
             raise
-        if swapped:
-            self._known = made
-            self._files.discard(made.superseded(base))
-        else:
-            discard_overtaken(self._files, new)
-        return swapped
+        return Written(base, made, tuple(new))
+
+    def swapped(self, written: "Written") -> None:
+        """Note that the entry names the new metadata file."""
+        self._known = written.made
+        self._files.discard(written.made.superseded(written.base))
+
+    def discard(self, written: "Written") -> None:
+        """Delete the files of a change that certainly never becomes visible."""
+        self._files.discard(written.files)
 
     @abstractmethod
     def _location(self) -> str:

@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sluicegate.events.models import FilesWritten, SnapshotRef
 from sluicegate.events.problems import Cause, CauseCode
@@ -70,10 +70,10 @@ class IcebergCommitter(BaseCommitter):
     """Committer for one branch of one table and one commit user. Not safe for concurrent calls."""
 
     def __init__(self, catalog: Catalog, files: Files, commit_user: str, branch: str) -> None:
-        self._catalog = catalog
+        self.catalog = catalog
         self._files = files
-        self._user = commit_user
-        self._branch = branch
+        self.user = commit_user
+        self.branch = branch
         self._identity = ""
         """Of the table that was asked last."""
         self._viewed: tuple[str, TableView] | None = None
@@ -82,48 +82,52 @@ class IcebergCommitter(BaseCommitter):
         """Examiner and drafts for one state of the schemas, specs and properties."""
         self._describers: Describers | None = None
 
+    def expect(self, identity: str) -> None:
+        """Publish to the table of this identity alone."""
+        self._identity = identity
+
     def inspect(self) -> TableState:
-        metadata = self._load()
-        self._view(metadata)
-        head = metadata.head(self._branch)
+        metadata = self.load()
+        self.view(metadata)
+        head = metadata.head(self.branch)
         self._identity = metadata.identity
-        newest = self._ancestry(metadata).newest_decisions(self._user)
+        newest = self.ancestry(metadata).newest_decisions(self.user)
         return TableState(self._identity, ref_of(head) if head is not None else None, *newest)
 
     def ask(self, decision: int, digest: str, table: str, recorded: SnapshotRef | None) -> Answer:
-        metadata = self._load()
+        metadata = self.load()
         if metadata.identity != table:
             return TableReplaced(metadata.identity)
         self._identity = metadata.identity
-        return self._ancestry(metadata).look_for(self._user, (decision, digest), recorded)
+        return self.ancestry(metadata).look_for(self.user, (decision, digest), recorded)
 
-    def _ancestry(self, metadata: Metadata) -> Ancestry:
-        return Ancestry(metadata, self._branch, partial(self._has_files_of, metadata))
+    def ancestry(self, metadata: Metadata) -> Ancestry:
+        return Ancestry(metadata, self.branch, partial(self._has_files_of, metadata))
 
     def _require_base(self, metadata: Metadata, head: Snapshot | None) -> None:
         """Prove that what a commit on a head builds on is there. Raises LakeUnavailable or TableRefused.
 
         The catalog alone proves nothing: its entry stays while the files are away.
         """
-        drafts = self._open(self._view(metadata))[2]
+        drafts = self._open(self.view(metadata))[2]
         with suppress(UnknownMetadata):
-            drafts.require_base(metadata, head, with_file=self._catalog.reads_files)
+            drafts.require_base(metadata, head, with_file=self.catalog.reads_files)
 
     def _has_files_of(self, metadata: Metadata, head: Snapshot, other: Snapshot) -> bool:
         """Return True if the manifests of a head show that it was made on another snapshot."""
         try:
-            return self._open(self._view(metadata))[2].has_files_of(head, other)
+            return self._open(self.view(metadata))[2].has_files_of(head, other)
         except (TableRefused, UnknownMetadata):
             return False
 
     def identity(self) -> str:
-        return self._load().identity
+        return self.load().identity
 
     def premises(self) -> Premises:
-        return self._view(self._load()).premises
+        return self.view(self.load()).premises
 
     def check(self, files: Sequence[FilesWritten]) -> list[Checked]:
-        return self._check(self._view(self._load()), files)
+        return self._check(self.view(self.load()), files)
 
     def _check(self, view: TableView, files: Sequence[FilesWritten]) -> list[Checked]:
         examiner = self._open(view)[1]
@@ -136,8 +140,8 @@ class IcebergCommitter(BaseCommitter):
 
     def _require_table(self) -> None:
         """Raise LakeUnavailable if the table is away, and not only a file of an event."""
-        metadata = self._load()
-        self._require_base(metadata, metadata.head(self._branch))
+        metadata = self.load()
+        self._require_base(metadata, metadata.head(self.branch))
 
     def _with_metadata(self, view: TableView, event: FilesWritten) -> FilesWritten:
         """Return an event with metadata for each file. Raises BadFiles or LakeUnavailable."""
@@ -166,47 +170,58 @@ class IcebergCommitter(BaseCommitter):
             return Refused(str(error))
 
     def _publish_once(self, request: CommitRequest) -> Publication:
-        metadata = self._load()
+        made = self.compose(request, self.load())
+        return self._put(request, made) if isinstance(made, Composed) else made
+
+    def compose(self, request: CommitRequest, metadata: Metadata) -> "Composed | Publication":
+        """Return the commit of a request on this state, or why there is none. Nothing is written.
+
+        Raises LakeUnavailable, TableRefused, or Outdated.
+        """
         if metadata.identity != self._identity:
             return Refused(cause=Cause(code=CauseCode.OTHER_TABLE), again=True)
-        head = metadata.head(self._branch)
+        head = metadata.head(self.branch)
         # The decision was made on `request.head`: on another head, the request may be committed already.
         if (ref_of(head) if head is not None else None) != request.head:
             return self._ours(request, metadata) or self._overtaken(request.head, metadata)
         self._require_base(metadata, head)
-        names = draft_names(metadata.identity, self._branch, self._user, request.decision)
+        names = draft_names(metadata.identity, self.branch, self.user, request.decision)
         new = NewSnapshot(_new_id(metadata), metadata.next_sequence_number, head, names)
         try:
-            view = self._view(metadata)
+            view = self.view(metadata)
             reading = EventContents(request.files, partial(self._check, view), view.premises, Entries)
             draft = self._open(view)[2].compose(metadata, new, reading)
         except (BadFiles, TableRefused, UnknownMetadata) as error:
             return Refused(str(error))
-        return self._put(request, metadata, self._append(request, metadata, new, draft, reading.size), draft)
+        return Composed(metadata, self._append(request, metadata, new, draft, reading.size), draft)
 
     def close(self) -> None:
-        self._catalog.close()
+        self.catalog.close()
 
-    def _put(self, request: CommitRequest, metadata: Metadata, change: Append, draft: Draft) -> Publication:
+    def _put(self, request: CommitRequest, made: "Composed") -> Publication:
         """Write the manifests and change the catalog, which makes them visible."""
         try:
-            put = self._catalog.commit(metadata, change, draft.files)
+            put = self.catalog.commit(made.base, made.change, made.draft.files)
         except Uncertain as error:
             return OutcomeUnknown(str(error))
         if not put:
             return self._overtaken_meanwhile(request)
+        self.remember(made)
+        return Published(ref_of(made.change.snapshot))
+
+    def remember(self, made: "Composed") -> None:
+        """Note that a commit is visible, so that the next one reads less."""
         if self._opened is not None:
-            self._opened[2].remember(draft)
-        return Published(ref_of(change.snapshot))
+            self._opened[2].remember(made.draft)
 
     def _overtaken_meanwhile(self, request: CommitRequest) -> Refused:
         try:
-            return self._overtaken(request.head, self._load())
+            return self._overtaken(request.head, self.load())
         except LakeUnavailable:
             return OVERTAKEN
 
     def _overtaken(self, asked: SnapshotRef | None, metadata: Metadata) -> Refused:
-        there = metadata.head(self._branch)
+        there = metadata.head(self.branch)
         if (ref_of(there) if there is not None else None) == asked:
             # Not all changes make a snapshot: a new schema, another branch, a property.
             return OVERTAKEN
@@ -233,12 +248,12 @@ class IcebergCommitter(BaseCommitter):
         head = new.head["snapshot-id"] if new.head is not None else None
         # It replaces any other mark: the answer to the question was that a higher one counts for nothing.
         marker = Marker(request.decision, request.digest, ref_of(snapshot))
-        mark = {marker_property(self._user, self._branch): marker_text(metadata.identity, marker)}
+        mark = {marker_property(self.user, self.branch): marker_text(metadata.identity, marker)}
         if (watermark := snapshot["summary"].get(WATERMARK)) is not None:
-            mark[watermark_property(self._branch)] = f"{metadata.identity}:{watermark}"
+            mark[watermark_property(self.branch)] = f"{metadata.identity}:{watermark}"
         if request.account:
-            mark[account_property(self._user, self._branch)] = f"{metadata.identity}:{request.account}"
-        return Append(snapshot, self._branch, head, mark, new.names)
+            mark[account_property(self.user, self.branch)] = f"{metadata.identity}:{request.account}"
+        return Append(snapshot, self.branch, head, mark, new.names)
 
     def _summary(
         self, request: CommitRequest, metadata: Metadata, head: Snapshot | None, draft: Draft, size: int
@@ -255,13 +270,13 @@ class IcebergCommitter(BaseCommitter):
             "total-files-size": size,
             **dict.fromkeys(("total-delete-files", "total-position-deletes", "total-equality-deletes"), 0),
         }
-        marks = (Ancestry(metadata, self._branch).watermark(), request.watermark)
+        marks = (Ancestry(metadata, self.branch).watermark(), request.watermark)
         watermark = max((mark for mark in marks if mark is not None), default=None)
         return {
             "operation": "append",
             **{name: str(number) for name, number in added.items() if number},
             **summary_totals((head.get("summary") or {}) if head is not None else None, totals),
-            USER: self._user,
+            USER: self.user,
             DECISION: str(request.decision),
             DIGEST: request.digest,
             **({WATERMARK: str(watermark)} if watermark is not None else {}),
@@ -269,22 +284,22 @@ class IcebergCommitter(BaseCommitter):
 
     def _ours(self, request: CommitRequest, metadata: Metadata) -> Published | None:
         """Return this request's own snapshot if it already follows the requested head, else None."""
-        there = Ancestry(metadata, self._branch).child_of(request.head)
-        if there is None or not made_by(there, self._user, request):
+        there = Ancestry(metadata, self.branch).child_of(request.head)
+        if there is None or not made_by(there, self.user, request):
             return None
         return Published(there.ref)
 
-    def _load(self) -> Metadata:
+    def load(self) -> Metadata:
         """Return the table's state. Raises LakeUnavailable if it does not exist or cannot be read."""
         try:
-            return self._catalog.load()
+            return self.catalog.load()
         except NoTable:
             raise LakeUnavailable(
                 "the catalog has no such table any more: it was dropped or renamed. Register its newest "
                 "metadata file under that name (register_table), or correct the stream's table"
             ) from None
 
-    def _view(self, metadata: Metadata) -> TableView:
+    def view(self, metadata: Metadata) -> TableView:
         """Return the parts of a state that commits depend on. Raises TableRefused if it is out of scope."""
         if self._viewed is None or self._viewed[0] != metadata.location:
             known = self._viewed[1] if self._viewed is not None else None
@@ -297,6 +312,15 @@ class IcebergCommitter(BaseCommitter):
         if self._opened is None or self._opened[0] is not view:
             self._opened = view, Examiner(view), Drafts(self._files, view)
         return self._opened
+
+
+class Composed(NamedTuple):
+    """A commit that is ready to be written."""
+
+    base: Metadata
+    """The state that it changes."""
+    change: Append
+    draft: Draft
 
 
 def _new_id(metadata: Metadata) -> int:

@@ -83,7 +83,7 @@ class GlueCatalog(PointerCatalog):
     def create(self, fields: Mapping[str, Any], location: str) -> None:
         self._files.create(location, json.dumps(fields).encode())
         made = {
-            "Name": self._identifier.name,
+            "Name": self.identifier.name,
             "TableType": "EXTERNAL_TABLE",
             "Parameters": {_KIND: _ICEBERG, _LOCATION: location},
             "StorageDescriptor": {"Location": fields["location"]},
@@ -117,7 +117,7 @@ class GlueCatalog(PointerCatalog):
     def _read(self) -> _Entry:
         """Return the entry. Raises NoTable, LakeUnavailable, or TableRefused if it is no table of Iceberg."""
         try:
-            answer = self._client.get_table(DatabaseName=self._database, Name=self._identifier.name)
+            answer = self._client.get_table(DatabaseName=self._database, Name=self.identifier.name)
         except _FAILURES as error:
             if _code(error) == _NOT_FOUND:
                 raise NoTable from None
@@ -127,12 +127,12 @@ class GlueCatalog(PointerCatalog):
         location, version = parameters.get(_LOCATION), fields.get("VersionId")
         if parameters.get(_KIND, "").upper() != _ICEBERG or not location:
             raise TableRefused(
-                f"{self._identifier} in Glue is no table of Iceberg: its parameter {_KIND} is "
+                f"{self.identifier} in Glue is no table of Iceberg: its parameter {_KIND} is "
                 f"{parameters.get(_KIND)!r}, and {_LOCATION} is {location!r}. Correct the option identifier"
             )
         if not version:
             raise TableRefused(
-                f"the catalog gives no version of {self._identifier}, so a change of it has no condition. "
+                f"the catalog gives no version of {self.identifier}, so a change of it has no condition. "
                 "Use AWS Glue, or a service that gives versions as it does"
             )
         return _Entry(fields, str(location), str(version))
@@ -191,7 +191,7 @@ class GlueCatalog(PointerCatalog):
 
     def _unavailable(self, what: str, error: Exception) -> LakeUnavailable:
         return LakeUnavailable(
-            f"the entry of {self._identifier} in Glue cannot be {what}: {_words(error)}. See whether the "
+            f"the entry of {self.identifier} in Glue cannot be {what}: {_words(error)}. See whether the "
             "service can be reached, and whether the region, the credentials and their rights are right"
         )
 

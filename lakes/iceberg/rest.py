@@ -19,15 +19,18 @@ from requests.exceptions import ConnectTimeout
 from urllib3.exceptions import NewConnectionError
 
 from sluicegate.lakes.iceberg.catalog import (
+    Catalog,
     Identifier,
     NoTable,
     after_change,
     before_change,
     discard_overtaken,
+    missing_table,
 )
 from sluicegate.lakes.iceberg.files import Files
+from sluicegate.lakes.iceberg.group import Member
 from sluicegate.lakes.iceberg.metadata import Append, Change, Metadata, NewSchema, NewTag, from_fields
-from sluicegate.lakes.port import LakeUnavailable
+from sluicegate.lakes.port import LakeError, LakeUnavailable
 from sluicegate.lakes.storage import Uncertain
 
 TIMEOUT: Final = (10.0, 60.0)
@@ -46,7 +49,10 @@ _NESTED: Final = ("auth", "ssl")
 """Options that the library takes as trees. Here, their parts are joined by dots."""
 _SECONDS: Final = (["expires_in"], ["refresh_margin"])
 """Last parts of options that are numbers."""
+_BAD_REQUEST: Final = 400
 _SERVER: Final = 500
+_TRANSACTIONS: Final = "transactions/commit"
+_DELETES: Final = "write.metadata.delete-after-commit.enabled"
 _FAILURES: Final = (RESTError, RequestException, OSError, ImportError, ValueError, KeyError, TypeError)
 """Errors of a request, and of the authentication before it."""
 
@@ -88,12 +94,18 @@ class RestTable:
     reads_files = False
 
     def __init__(
-        self, options: Mapping[str, str], catalog: str, identifier: Identifier, files: Files
+        self,
+        options: Mapping[str, str],
+        catalog: str,
+        identifier: Identifier,
+        files: Files,
+        sibling: "RestTable | None" = None,
     ) -> None:
-        """Prepare the access; nothing is connected yet."""
+        """Prepare the access; nothing is connected yet. `sibling`: another table, with whose connection."""
         self._options = dict(options)
+        self._sibling = sibling
         self._name = catalog
-        self._identifier = identifier
+        self.identifier = identifier
         self._files = files
         self._library: RestCatalog | None = None
         self._refused: list[_Refused] = []
@@ -116,7 +128,7 @@ class RestTable:
             raise NoTable
         if answer.status_code == _NOT_FOUND:
             raise LakeUnavailable(
-                f"the catalog {self._options.get('uri')} cannot read the metadata of {self._identifier}: "
+                f"the catalog {self._options.get('uri')} cannot read the metadata of {self.identifier}: "
                 f"{_words(answer)}. Mount the storage of the table where the catalog runs, or restore the "
                 "file"
             )
@@ -157,9 +169,13 @@ class RestTable:
             raise Uncertain(str(self._refusal("changed", answer)))
         raise self._refusal("changed", answer)
 
+    def sibling(self, identifier: Identifier, files: Files) -> "RestTable":
+        """Return another table of this catalog, over the same connection."""
+        return RestTable(self._options, self._name, identifier, files, self)
+
     def create(self, fields: Mapping[str, Any], location: str) -> None:
         self._files.create(location, json.dumps(fields).encode())
-        body = {"name": self._identifier.name, "metadata-location": location}
+        body = {"name": self.identifier.name, "metadata-location": location}
         answer = self._send("POST", Endpoints.register_table, body)
         if answer.status_code not in (_OK, _CONFLICT):
             raise self._refusal("made", answer)
@@ -182,7 +198,7 @@ class RestTable:
             there = found.fields["last-column-id"] >= change.last_column_id
         if not there:
             raise Uncertain(
-                f"the catalog {self._options.get('uri')} has confirmed a change of {self._identifier}, but "
+                f"the catalog {self._options.get('uri')} has confirmed a change of {self.identifier}, but "
                 "the table lacks it. See whether the option uri names the catalog itself"
             )
 
@@ -219,11 +235,11 @@ class RestTable:
         """Return the state that an answer contains. Raises LakeUnavailable if it contains none."""
         try:
             body = from_json(answer.content)
-            location = str(body.get("metadata-location") or f"{self._identifier}#{uuid.uuid4()}")
+            location = str(body.get("metadata-location") or f"{self.identifier}#{uuid.uuid4()}")
             self._known = from_fields(location, body["metadata"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise LakeUnavailable(
-                f"the catalog's answer for {self._identifier} has no metadata of a table: {error!r}. See "
+                f"the catalog's answer for {self.identifier} has no metadata of a table: {error!r}. See "
                 f"whether {self._options.get('uri')} is a REST catalog"
             ) from error
         self._tag = answer.headers.get("ETag", "")
@@ -235,11 +251,17 @@ class RestTable:
         endpoint: str,
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
+        *,
+        of_table: bool = True,
     ) -> Response:
-        """Send one request. Raises LakeUnavailable if there is no answer."""
+        """Send one request. Raises LakeUnavailable if there is no answer.
+
+        `of_table`: its address names the table.
+        """
         library = self._connected()
-        identifier = (*self._identifier.namespace, self._identifier.name)
-        url = library.url(endpoint, prefixed=True, **library._split_identifier_for_path(identifier))
+        identifier = (*self.identifier.namespace, self.identifier.name)
+        named = library._split_identifier_for_path(identifier) if of_table else {}
+        url = library.url(endpoint, prefixed=True, **named)
         try:
             data = None if body is None else json.dumps(body).encode()
             request = library._session.prepare_request(Request(method, url, dict(headers or {}), data=data))
@@ -254,6 +276,10 @@ class RestTable:
 
     def _connected(self) -> RestCatalog:
         """Return the library's connection. Raises LakeUnavailable."""
+        if self._sibling is not None:
+            library = self._sibling._connected()
+            self._surroundings = self._sibling._surroundings
+            return library
         if self._library is None:
             try:
                 self._library = RestCatalog(self._name, **nested(self._options))
@@ -269,21 +295,117 @@ class RestTable:
 
     def _renew(self) -> None:
         """Connect again, with a new token as far as the kind of authentication has one."""
+        if self._sibling is not None:
+            self._sibling._renew()
+            return
         self.close()
         self._library = None
         self._connected()
 
     def _unreachable(self, error: Exception) -> str:
         return (
-            f"the catalog {self._options.get('uri')} gives no answer for {self._identifier}: {error}. See "
+            f"the catalog {self._options.get('uri')} gives no answer for {self.identifier}: {error}. See "
             "whether it can be reached, and whether the credentials are valid"
         )
 
     def _refusal(self, what: str, answer: Response) -> LakeUnavailable:
         return LakeUnavailable(
-            f"the catalog entry of {self._identifier} cannot be {what}: {answer.status_code} "
+            f"the catalog entry of {self.identifier} cannot be {what}: {answer.status_code} "
             f"{_words(answer)}. See the log of the catalog {self._options.get('uri')}"
         )
+
+
+class RestTransactions:
+    """Changes of several tables with one request, of a server that its operator calls atomic.
+
+    Nothing that the server says proves anything: servers answer success for a change that they dropped, and
+    apply tables one by one. So each table is loaded after each answer, and compared. A request is never sent
+    again.
+    """
+
+    def __init__(self, anchor: RestTable) -> None:
+        self._anchor = anchor
+
+    def scope(self, metadata: Metadata) -> str | None:
+        if metadata.properties.get(_DELETES, "false").strip().lower() != "true":
+            return None
+        return (
+            f"the property {_DELETES} is on, and a server that fails in a change of several tables has "
+            "deleted metadata in use. Turn it off for each table of the stream"
+        )
+
+    def load_all(self, catalogs: Sequence[Catalog]) -> list[Metadata | LakeError]:
+        found: list[Metadata | LakeError] = []
+        for each in catalogs:
+            try:
+                found.append(each.load())
+            except NoTable:
+                found.append(missing_table(each.identifier))
+            except LakeError as error:
+                found.append(error)
+        return found
+
+    def commit_all(self, members: Sequence[Member]) -> bool:
+        self._write(members)
+        changes = [_change(each) for each in members]
+        try:
+            answer = self._anchor._send("POST", _TRANSACTIONS, {"table-changes": changes}, of_table=False)
+        except _NotSent:
+            for each in members:
+                _rest(each.catalog)._files.discard(each.composed.draft.files)
+            raise
+        except LakeUnavailable as error:
+            raise Uncertain(str(error)) from error
+        there = {each.name: self._has(each, answer) for each in members}
+        code = answer.status_code
+        if all(there.values()) and code < _BAD_REQUEST:
+            after_change()
+            return True
+        refusal = self._anchor._refusal("changed together with others", answer)
+        if any(there.values()) or code >= _SERVER or code < _BAD_REQUEST:
+            lacking = ", ".join(name or "the anchor" for name, has in there.items() if not has)
+            raise Uncertain(f"{refusal}; the change is not seen in: {lacking}" if lacking else str(refusal))
+        for each in members:
+            table = _rest(each.catalog)
+            table._refused.append(_Refused(each.composed.change, tuple(each.composed.draft.files)))
+            if table._known is not None:
+                table._discard_refused(table._known)
+        if code == _CONFLICT:
+            return False
+        raise refusal
+
+    def _write(self, members: Sequence[Member]) -> None:
+        """Write the files of all changes. Raises LakeUnavailable, and leaves nothing then."""
+        done: list[Member] = []
+        try:
+            for each in members:
+                table = _rest(each.catalog)
+                table._discard_refused(each.composed.base)
+                done.append(each)
+                table._files.write(each.composed.draft.files)
+            before_change()
+        except LakeUnavailable:
+            for each in done:
+                _rest(each.catalog)._files.discard(each.composed.draft.files)
+            raise
+
+    def _has(self, member: Member, answer: Response) -> bool:
+        """Return True if a table has its change. Raises Uncertain if it cannot be read."""
+        found = _rest(member.catalog)._load_after(answer)
+        return member.composed.change.snapshot["snapshot-id"] in found.by_id
+
+
+def _rest(catalog: Catalog) -> RestTable:
+    if not isinstance(catalog, RestTable):
+        raise TypeError(f"{catalog!r} is no table of a REST catalog")
+    return catalog
+
+
+def _change(member: Member) -> dict[str, Any]:
+    """Return the change of one table, as a request over several tables has it."""
+    identifier = member.catalog.identifier
+    named = {"namespace": list(identifier.namespace), "name": identifier.name}
+    return {"identifier": named, **_request(member.composed.base, member.composed.change)}
 
 
 def nested(options: Mapping[str, str]) -> dict[str, Any]:

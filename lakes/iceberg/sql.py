@@ -3,7 +3,7 @@
 import json
 import os
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any, Final
 from urllib.parse import quote
@@ -13,20 +13,31 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import hit
 from sluicegate.lakes.iceberg.catalog import (
+    Catalog,
     Identifier,
     NoTable,
     PointerCatalog,
     StateMissing,
+    Written,
     after_change,
     before_change,
+    missing_table,
 )
 from sluicegate.lakes.iceberg.files import Files
-from sluicegate.lakes.port import LakeUnavailable, TableRefused
+from sluicegate.lakes.iceberg.group import Member
+from sluicegate.lakes.iceberg.metadata import Metadata
+from sluicegate.lakes.port import LakeError, LakeUnavailable, TableRefused
 from sluicegate.lakes.storage import Uncertain
 
 _KEY: Final = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :name"
 _SELECT: Final = f"SELECT metadata_location FROM iceberg_tables WHERE {_KEY}"  # noqa: S608
+_SELECT_ALL: Final = (
+    "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables "
+    "WHERE catalog_name = :catalog AND (table_namespace, table_name) IN (VALUES {})"
+)
 _UPDATE: Final = (
     "UPDATE iceberg_tables SET metadata_location = :new, previous_metadata_location = :old "  # noqa: S608
     f"WHERE {_KEY} AND metadata_location = :old"
@@ -35,8 +46,11 @@ _INSERT: Final = (
     "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location) "
     "VALUES (:catalog, :namespace, :name, :new)"
 )
-LIMITS: Final = "SET LOCAL lock_timeout = '60s'; SET LOCAL idle_in_transaction_session_timeout = '10s'"
+_IDLE: Final = "SET LOCAL idle_in_transaction_session_timeout = '10s'"
+LIMITS: Final = f"SET LOCAL lock_timeout = '60s'; {_IDLE}"
 """A transaction that another writer leaves open must not stop us for ever, and ours must not stop others."""
+GROUP_LIMITS: Final = f"SET LOCAL lock_timeout = '2s'; {_IDLE}"
+"""A transaction over several entries holds those before the one that it waits for."""
 _POSTGRES: Final = {"connect_timeout": "10", "tcp_user_timeout": "60000"}
 """Seconds for a connection, milliseconds until a peer that does not answer is given up."""
 
@@ -45,14 +59,23 @@ class SqlCatalog(PointerCatalog):
     """One table in a database."""
 
     def __init__(
-        self, uri: str, catalog: str, identifier: Identifier, files: Files, *, pooled: bool = False
+        self,
+        uri: str,
+        catalog: str,
+        identifier: Identifier,
+        files: Files,
+        *,
+        pooled: bool = False,
+        engine: Engine | None = None,
     ) -> None:
         """Prepare the access; nothing is connected yet. `pooled`: a connection stays open until `close`.
 
-        Raises TableRefused for an unusable URI.
+        `engine`: connections of another table's access, which closes them. Raises TableRefused for an
+        unusable URI.
         """
         super().__init__(identifier, files)
-        self._engine = _engine(uri, pooled)
+        self._uri, self._catalog, self._owns = uri, catalog, engine is None
+        self._engine = engine or _engine(uri, pooled)
         self._shown = make_url(uri).render_as_string(hide_password=True)
         self._key = {
             "catalog": catalog,
@@ -72,7 +95,42 @@ class SqlCatalog(PointerCatalog):
             raise self._unavailable("made", error) from error
 
     def close(self) -> None:
-        self._engine.dispose()
+        if self._owns:
+            self._engine.dispose()
+
+    def sibling(self, identifier: Identifier, files: Files) -> "SqlCatalog":
+        """Return another table of this catalog, over the same connections."""
+        return SqlCatalog(self._uri, self._catalog, identifier, files, engine=self._engine)
+
+    def locations(self, tables: Sequence["SqlCatalog"]) -> list[str | None]:
+        """Return the locations that the entries of siblings name, read with one statement; None: no entry.
+
+        Raises LakeUnavailable.
+        """
+        keys = [(each._key["namespace"], each._key["name"]) for each in tables]
+        pairs = ", ".join(f"(:namespace{number}, :name{number})" for number in range(len(keys)))
+        values = {"catalog": self._catalog}
+        for number, (namespace, name) in enumerate(keys):
+            values |= {f"namespace{number}": namespace, f"name{number}": name}
+        try:
+            with self._engine.connect() as connection:
+                rows = connection.execute(text(_SELECT_ALL.format(pairs)), values).all()
+        except SQLAlchemyError as error:
+            raise self._unavailable("read", error) from error
+        found = {(namespace, name): str(location) for namespace, name, location in rows}
+        return [found.get(key) for key in keys]
+
+    def swap_all(self, changes: Sequence[tuple["SqlCatalog", Written]]) -> bool:
+        """Replace the entries of siblings in one transaction. False: one has changed, and none is replaced.
+
+        All committers change entries in the order of their names, so that none waits for another one in a
+        circle. Raises as `_swap` does.
+        """
+        ordered = sorted(changes, key=lambda each: (each[0]._key["namespace"], each[0]._key["name"]))
+        return self._transact(
+            [({**each._key, "old": it.base.location, "new": it.made.location}) for each, it in ordered],
+            GROUP_LIMITS,
+        )
 
     def _location(self) -> str:
         # Each step of a commit reads it. The driver's own connection does so in a third of the time.
@@ -93,6 +151,9 @@ class SqlCatalog(PointerCatalog):
         return str(found[0])
 
     def _swap(self, old: str, new: str) -> bool:
+        return self._transact([{**self._key, "old": old, "new": new}], LIMITS)
+
+    def _transact(self, updates: Sequence[Mapping[str, str]], limits: str) -> bool:
         # A process that stands still inside of the transaction would keep others from the table.
         before_change()
         try:
@@ -102,13 +163,13 @@ class SqlCatalog(PointerCatalog):
         with connection:
             try:
                 if self._engine.dialect.name == "postgresql":
-                    connection.execute(text(LIMITS))
-                result = connection.execute(text(_UPDATE), {**self._key, "old": old, "new": new})
+                    connection.execute(text(limits))
+                for update in updates:
+                    if connection.execute(text(_UPDATE), update).rowcount != 1:
+                        return False
             except SQLAlchemyError as error:
                 # The transaction never reaches its commit.
                 raise self._unavailable("changed", error) from error
-            if result.rowcount != 1:
-                return False
             self.finish(connection)
             after_change()
         return True
@@ -128,13 +189,87 @@ class SqlCatalog(PointerCatalog):
         file = _file_of(make_url(self._shown))
         if file is not None and not os.path.exists(file):
             return StateMissing(
-                f"the catalog entry of {self._identifier} cannot be {what}: the database {file} is not there."
+                f"the catalog entry of {self.identifier} cannot be {what}: the database {file} is not there."
                 " Restore the file, mount its storage, or correct the option uri"
             )
         return LakeUnavailable(
-            f"the catalog entry of {self._identifier} cannot be {what}: {cause}. See whether the database "
+            f"the catalog entry of {self.identifier} cannot be {what}: {cause}. See whether the database "
             f"{self._shown} can be reached"
         )
+
+
+class SqlTransactions:
+    """Transactions over several entries of one database."""
+
+    def __init__(self, anchor: SqlCatalog) -> None:
+        self._anchor = anchor
+        self._written: dict[int, Written] = {}
+        """By snapshot id, further changes that are written, and that no transaction has made visible yet."""
+
+    def scope(self, metadata: Metadata) -> str | None:
+        return None
+
+    def load_all(self, catalogs: Sequence[Catalog]) -> list[Metadata | LakeError]:
+        tables = [each for each in catalogs if isinstance(each, SqlCatalog)]
+        found: list[Metadata | LakeError] = []
+        for table, location in zip(tables, self._anchor.locations(tables), strict=True):
+            try:
+                found.append(
+                    table.load_at(location) if location is not None else missing_table(table.identifier)
+                )
+            except LakeError as error:
+                found.append(error)
+            except NoTable:
+                found.append(missing_table(table.identifier))
+        return found
+
+    def commit_all(self, members: Sequence[Member]) -> bool:
+        changes: list[tuple[SqlCatalog, Written]] = []
+        try:
+            for each in members:
+                changes.append((_sql(each), self._write(each)))
+            swapped = self._anchor.swap_all(changes)
+        except LakeUnavailable:
+            self._discard(changes)
+            raise
+        except Uncertain:
+            self._written.clear()
+            raise
+        if swapped:
+            self._written.clear()
+            for table, written in changes:
+                table.swapped(written)
+            return True
+        # A further table that has not moved keeps its files for the next try.
+        found = self._anchor.locations([table for table, _ in changes])
+        moved = [
+            change
+            for change, member, location in zip(changes, members, found, strict=True)
+            if not member.name or location != change[1].base.location
+        ]
+        hit(Failpoint.LAKE_DISCARD_BEFORE)
+        self._discard(moved)
+        hit(Failpoint.LAKE_DISCARD_AFTER)
+        return False
+
+    def _write(self, member: Member) -> Written:
+        base, change, draft = member.composed
+        number = int(change.snapshot["snapshot-id"])
+        if number not in self._written:
+            self._written[number] = _sql(member).write(base, change, draft.files)
+        return self._written[number]
+
+    def _discard(self, changes: Sequence[tuple[SqlCatalog, Written]]) -> None:
+        gone = [written.made.location for _, written in changes]
+        self._written = {key: each for key, each in self._written.items() if each.made.location not in gone}
+        for table, written in changes:
+            table.discard(written)
+
+
+def _sql(member: Member) -> SqlCatalog:
+    if not isinstance(member.catalog, SqlCatalog):
+        raise TypeError(f"{member.catalog!r} is no table of an SQL catalog")
+    return member.catalog
 
 
 def _for_driver(engine: Engine, sql: str, values: Mapping[str, str]) -> tuple[str, Any]:
@@ -144,8 +279,16 @@ def _for_driver(engine: Engine, sql: str, values: Mapping[str, str]) -> tuple[st
     return str(found), dict(values) if names is None else tuple(values[name] for name in names)
 
 
+_UNDONE: Final = "40"
+_UNKNOWN: Final = "40003"
+"""SQLSTATE of class 40 says that a transaction was rolled back, except for this one."""
+
+
 def _is_undone(raw: Any, cause: BaseException | None) -> bool:
-    """Roll back a transaction that sqlite has refused to commit. Return False unless that is certain."""
+    """Return True if a transaction was certainly not committed; one that sqlite refuses is rolled back."""
+    state = str(getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None) or "")
+    if state.startswith(_UNDONE) and state != _UNKNOWN:
+        return True
     busy = isinstance(cause, sqlite3.Error) and cause.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
     # Another connection reads. The transaction stays open then.
     if not busy or not isinstance(raw, sqlite3.Connection) or not raw.in_transaction:

@@ -16,6 +16,7 @@ from sluicegate.events.models import (
     FileInfo,
     FilesOfSize,
     FilesWritten,
+    FurtherTable,
     Planned,
     Position,
     Predecessor,
@@ -25,6 +26,7 @@ from sluicegate.events.models import (
     SnapshotRef,
     StreamCommand,
     StreamPolicy,
+    TableVersion,
 )
 from sluicegate.events.notifications import (
     Committed,
@@ -90,6 +92,7 @@ BODIES: Final[dict[EventType, Body]] = {
         planned=(Planned(checkpoint=8, digest="range-8"), Planned(checkpoint=7, digest="range-7")),
         assignment=Assignment(number=1, regions=("EWR", "JFK"), after=4),
         table="file:/t",
+        tables=("items",),
         bounded=True,
         offsets_kind="kafka",
         probe=True,
@@ -119,6 +122,11 @@ BODIES: Final[dict[EventType, Body]] = {
         future_limit=3_600_000,
         file_names="unchecked",
         single_region="fixed-buckets",
+        tables={
+            "items": FurtherTable(
+                identifier="shop.items", identity="t-2", location="file:/i", allowed_locations=("file:/i",)
+            )
+        },
     ),
     EventType.STREAM_COMMAND: StreamCommand(
         command="revert",
@@ -129,12 +137,19 @@ BODIES: Final[dict[EventType, Body]] = {
         head=HEAD,
         offset=17,
         digest="d17",
+        table="items",
     ),
     EventType.CUT_DECIDED: CutDecided(
         decision=5, cut={"EWR": POSITION, "JFK": OTHER}, digest="d5", head=HEAD
     ),
     EventType.CUT_COMMITTED: CutCommitted(
-        decision=5, digest="d5", table="t-1", snapshot=HEAD, summary=SUMMARY
+        decision=5,
+        digest="d5",
+        table="t-1",
+        snapshot=HEAD,
+        tables={"items": HEAD, "taxes": None},
+        left_out=("fees",),
+        summary=SUMMARY,
     ),
     EventType.CUT_REVERTED: CutReverted(decision=5, digest="r5", table="t-1", snapshot=None),
     EventType.CUT_ABANDONED: CutAbandoned(decision=6, attempt=2, kind="ratio", regions=("JFK",)),
@@ -151,6 +166,7 @@ PROBLEM: Final = Problem(
     other=5,
     number=4,
     event="6f0c",
+    table="items",
     names=("a", "b"),
     cause=Cause(
         code=CauseCode.OTHER_WRITER,
@@ -181,7 +197,13 @@ OUTCOMES: Final[dict[NotificationType, Body]] = {
         decision=5,
     ),
     NotificationType.COMMITTED: Committed(
-        decision=5, cut={"EWR": POSITION}, snapshot=HEAD, watermark=1_234, files=2, summary=SUMMARY
+        decision=5,
+        cut={"EWR": POSITION},
+        snapshot=HEAD,
+        watermark=1_234,
+        files=2,
+        tables={"items": TableVersion(decision=4, snapshot=HEAD), "taxes": TableVersion()},
+        summary=SUMMARY,
     ),
     NotificationType.PARTIALLY_COMMITTED: Committed(
         decision=5,

@@ -166,4 +166,4 @@ def again(script: Script) -> None:
 
 def test_every_event_of_the_log_has_a_case() -> None:
     assert {wire_type(each.values[0]) for each in cases()} == {*EVENT_SHAPES}
-    assert Envelope._fields[-3:] == ("files", "rows", "bytes")
+    assert Envelope._fields[-4:-1] == ("files", "rows", "bytes")
