@@ -89,8 +89,9 @@ class Committing:
             known = self._table.known_head(state, table, expired=self._expired)
             identity = state.table or self._table.identity or ""
             return Ask(made.id, digest, identity, known, tables, self._left_out, revert is not None)
+        head = self._absent.head if self._absent is not None else None
         if self._apart is not None:
-            tables = {name: tables[name] for name in self.apart}
+            head, tables = self._apart.snapshot, {name: tables[name] for name in self.apart}
         elif self._absent is not None and self._absent.elsewhere:
             # Rows of it are visible, so it stands.
             revert = None
@@ -98,14 +99,14 @@ class Committing:
         return Publish(
             decision=made.id,
             digest=revert or made.digest,
-            head=self._absent.head if self._absent is not None else None,
+            head=head,
             watermark=made.before.watermark if revert else made.watermark,
             offsets=() if revert else tuple(made.parts),
             allowed_locations=policy.allowed_locations,
             names_checked=policy.file_names == "checked",
             tables=tables,
             offsets_of={name: tuple(made.parts_of[name]) for name in tables},
-            vector={name: each.newest for name, each in state.tables.items()},
+            vector={name: state.tables[name].newest for name in {**policy.tables, **tables}},
             apart=self._apart is not None,
         )
 

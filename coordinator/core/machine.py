@@ -27,6 +27,8 @@ from sluicegate.lakes.port import Absent, Ahead, TableReplaced, TableState, Unpr
 
 _OF_WORK: Final = (FILES_WRITTEN, CHECKPOINT_COMPLETED)
 """Most events. Nothing reacts to one, except if it reaches a savepoint."""
+_EXCLUSIONS: Final = (Code.FILES_EXCLUDED, Code.TABLE_UNUSABLE)
+"""Stalls of regions by which a coordinator left them out of a cut."""
 _BELOW: Final = Applied(ignored=Problem(code=Code.SETTLED))
 """The effect of a record before the low-water mark."""
 
@@ -73,7 +75,7 @@ class StreamMachine:
         log = self.replica.log
         self.activity = Activity(log, record, settings.silence)
         self.outbox = Outbox(record, log, self.table, self.activity, settings.record_interval)
-        excluded = {name: each for name, each in record.announced.items() if each.code is Code.FILES_EXCLUDED}
+        excluded = {name: each for name, each in record.announced.items() if each.code in _EXCLUSIONS}
         self._candidate = Candidate(log, settings, excluded)
         self._committing = Committing(self.table)
         self._retries = Retries(settings.stall_after)

@@ -206,7 +206,7 @@ class Outbox:
             snapshot=outcome.snapshot,
             watermark=made.watermark,
             files=made.files,
-            tables={name: each.newest for name, each in self._log.state.tables.items()},
+            tables={name: self._log.state.tables[name].newest for name in self._log.state.policy.tables},
             summary=outcome.summary,
         )
         kind = NotificationType.PARTIALLY_COMMITTED if made.fallbacks else NotificationType.COMMITTED

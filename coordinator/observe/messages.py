@@ -375,12 +375,12 @@ REFUSAL_MESSAGES: Final[Mapping[Code, Message]] = {
     ),
     Code.OTHER_TABLE: Message(
         _REFUSED,
-        "its driver writes to the table[ {detail}, which is outside of the allowed locations {names}][ {table}, "
-        "which is none of the stream's further tables]",
-        "Add a further table to streams.{stream}.tables in the settings of all coordinators, or let the driver "
-        "leave it out. Let the driver write to streams.{stream}.table, to which the coordinator commits. Only if it names "
+        "its driver writes to the table[ {detail}, which is outside of the allowed locations {names}]"
+        "[ {table}, and that is no further table of the stream]",
+        "Let the driver write to streams.{stream}.table, to which the coordinator commits. Only if it names "
         "another address of the same table, add that to streams.{stream}.allowed_locations in the settings "
-        "of all coordinators. With Spark, set the option `table`",
+        "of all coordinators[. Or add {table} to streams.{stream}.tables there]. With Spark, set the option "
+        "`table`",
     ),
     Code.REGION_NOT_ASSIGNED: Message(
         _REFUSED,
@@ -827,8 +827,8 @@ STREAM_MESSAGES: Final[Mapping[Code, Message]] = {
     ),
     Code.TABLES_APART: Message(
         "Decision {number} of stream {stream} is not in all of its tables",
-        "the table of the stream has it, and these lack it: {names}. The catalog is not atomic, or somebody has "
-        "rolled them back",
+        "the table of the stream has it, and these lack it: {names}. The catalog is not atomic, or somebody "
+        "has rolled them back",
         "They get it now by themselves. See whether that succeeds: "
         + STATUS
         + ". If one was dropped, leave it "

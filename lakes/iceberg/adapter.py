@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sluicegate.installation import install_command
 from sluicegate.lakes.capabilities import TableColumns
 from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions
+from sluicegate.lakes.group import Group, Transactions
 from sluicegate.lakes.iceberg.catalog import (
     DEFAULT_CATALOG,
     Catalog,
@@ -20,9 +20,8 @@ from sluicegate.lakes.iceberg.catalog import (
     check_options,
     identifier_of,
 )
-from sluicegate.lakes.iceberg.committer import IcebergCommitter
+from sluicegate.lakes.iceberg.committer import Composed, IcebergCommitter
 from sluicegate.lakes.iceberg.files import Files, folder_of, is_location
-from sluicegate.lakes.iceberg.group import IcebergGroup, Transactions
 from sluicegate.lakes.iceberg.layout import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.iceberg.maintenance import IcebergMaintenance
 from sluicegate.lakes.iceberg.metadata import MAIN, Metadata
@@ -103,7 +102,7 @@ class IcebergAdapter:
 
     def open_group(
         self, table: TableRef, commit_user: str, wanted: Mapping[str, tuple[str, Sequence[str]]]
-    ) -> IcebergGroup:
+    ) -> Group[Metadata, Composed]:
         """Open the committer half of a stream with further tables. Raises as `open_committer` does.
 
         `wanted`: by name, the identifiers of the further tables of the settings, and allowed locations.
@@ -123,7 +122,7 @@ class IcebergAdapter:
             sibling = catalog.sibling(Identifier(tuple(namespace), name), files)
             return IcebergCommitter(sibling, files, commit_user, anchor.branch)
 
-        def transactions() -> Transactions:
+        def transactions() -> Transactions[Metadata, Composed]:
             if isinstance(catalog, SqlCatalog):
                 return SqlTransactions(catalog)
             if _kind_of_catalog(table) != "rest" or table.options.get("transactions") != ATOMIC:
@@ -134,7 +133,7 @@ class IcebergAdapter:
                 raise refused_group(table)
             return RestTransactions(catalog)
 
-        return IcebergGroup(anchor, opened, cache(transactions), wanted)
+        return Group(anchor, opened, transactions, wanted)
 
     def open_maintenance(self, table: TableRef) -> IcebergMaintenance:
         """Open the maintenance; the table need not exist yet. Raises TableRefused."""

@@ -1,5 +1,6 @@
 """The history of a branch of an Iceberg table: snapshots name their parents."""
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -212,6 +213,19 @@ def account_property(commit_user: str, branch: str) -> str:
 def vector_property(commit_user: str, branch: str) -> str:
     """Return the name of the anchor's property with the vector of a user's newest commit."""
     return f"{_VECTOR}.{commit_user}" + ("" if branch == MAIN else f"@{branch}")
+
+
+def vector_text(decision: int, anchor: int, vector: Mapping[str, TableVersion]) -> str:
+    """Return the value of that property: JSON that readers in any language read.
+
+    It has the decision, the anchor's snapshot id, and by name the newest decision of each further table with
+    its snapshot id. Null: no decision has touched the table, or its snapshot had expired.
+    """
+    tables = {
+        name: [each.decision, int(each.snapshot.identity) if each.snapshot is not None else None]
+        for name, each in sorted(vector.items())
+    }
+    return json.dumps({"decision": decision, "anchor": anchor, "tables": tables}, separators=(",", ":"))
 
 
 def watermark_property(branch: str) -> str:

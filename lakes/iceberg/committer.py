@@ -4,10 +4,11 @@ import time
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sluicegate.events.models import FilesWritten, SnapshotRef
+from sluicegate.events.models import FilesWritten, SnapshotRef, TableVersion
 from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.committer import (
     OVERTAKEN,
@@ -21,7 +22,8 @@ from sluicegate.lakes.committer import (
     with_metadata,
 )
 from sluicegate.lakes.drafts import draft_names
-from sluicegate.lakes.history import Marker
+from sluicegate.lakes.group import Vector
+from sluicegate.lakes.history import Evidence, Marker
 from sluicegate.lakes.iceberg.ancestry import (
     DECISION,
     DIGEST,
@@ -33,6 +35,8 @@ from sluicegate.lakes.iceberg.ancestry import (
     marker_text,
     past_of,
     ref_of,
+    vector_property,
+    vector_text,
     watermark_property,
 )
 from sluicegate.lakes.iceberg.catalog import Catalog, NoTable
@@ -81,10 +85,6 @@ class IcebergCommitter(BaseCommitter):
         self._opened: tuple[TableView, Examiner, Drafts] | None = None
         """Examiner and drafts for one state of the schemas, specs and properties."""
         self._describers: Describers | None = None
-
-    def expect(self, identity: str) -> None:
-        """Publish to the table of this identity alone."""
-        self._identity = identity
 
     def inspect(self) -> TableState:
         metadata = self.load()
@@ -193,7 +193,27 @@ class IcebergCommitter(BaseCommitter):
             draft = self._open(view)[2].compose(metadata, new, reading)
         except (BadFiles, TableRefused, UnknownMetadata) as error:
             return Refused(str(error))
-        return Composed(metadata, self._append(request, metadata, new, draft, reading.size), draft)
+        change = self._append(request, metadata, new, draft, reading.size)
+        return Composed(metadata, change, draft, vector_property(self.user, self.branch))
+
+    # --- the steps of a group -------------------------------------------------------------------------
+
+    def expect(self, identity: str) -> None:
+        self._identity = identity
+
+    def describe(self, state: Metadata) -> tuple[str, str]:
+        state.head(self.branch)
+        return state.identity, self.view(state).event_location
+
+    def version(self, state: Metadata) -> object:
+        return state.location
+
+    def head(self, state: Metadata) -> SnapshotRef | None:
+        head = state.head(self.branch)
+        return ref_of(head) if head is not None else None
+
+    def evidence(self, state: Metadata, asked: tuple[int, str], newest: TableVersion) -> Evidence:
+        return self.ancestry(state).evidence(self.user, asked, newest)
 
     def close(self) -> None:
         self.catalog.close()
@@ -207,7 +227,7 @@ class IcebergCommitter(BaseCommitter):
         if not put:
             return self._overtaken_meanwhile(request)
         self.remember(made)
-        return Published(ref_of(made.change.snapshot))
+        return Published(made.snapshot)
 
     def remember(self, made: "Composed") -> None:
         """Note that a commit is visible, so that the next one reads less."""
@@ -321,6 +341,19 @@ class Composed(NamedTuple):
     """The state that it changes."""
     change: Append
     draft: Draft
+    vector_name: str
+    """Property of the anchor that has the vector."""
+
+    @property
+    def snapshot(self) -> SnapshotRef:
+        return ref_of(self.change.snapshot)
+
+    def with_vector(self, vector: Vector) -> "Composed":
+        """Return the commit with the vector as a property of the table."""
+        made = self.change.snapshot
+        text = vector_text(int(made["summary"][DECISION]), int(made["snapshot-id"]), vector)
+        properties = {**self.change.properties, self.vector_name: text}
+        return self._replace(change=replace(self.change, properties=properties))
 
 
 def _new_id(metadata: Metadata) -> int:

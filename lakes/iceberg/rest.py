@@ -18,8 +18,8 @@ from requests.exceptions import ConnectionError as NoConnection
 from requests.exceptions import ConnectTimeout
 from urllib3.exceptions import NewConnectionError
 
+from sluicegate.lakes.group import GroupTable, Member
 from sluicegate.lakes.iceberg.catalog import (
-    Catalog,
     Identifier,
     NoTable,
     after_change,
@@ -27,8 +27,8 @@ from sluicegate.lakes.iceberg.catalog import (
     discard_overtaken,
     missing_table,
 )
+from sluicegate.lakes.iceberg.committer import Composed, IcebergCommitter
 from sluicegate.lakes.iceberg.files import Files
-from sluicegate.lakes.iceberg.group import Member
 from sluicegate.lakes.iceberg.metadata import Append, Change, Metadata, NewSchema, NewTag, from_fields
 from sluicegate.lakes.port import LakeError, LakeUnavailable
 from sluicegate.lakes.storage import Uncertain
@@ -315,6 +315,9 @@ class RestTable:
         )
 
 
+_Member = Member[Metadata, Composed]
+
+
 class RestTransactions:
     """Changes of several tables with one request, of a server that its operator calls atomic.
 
@@ -334,9 +337,9 @@ class RestTransactions:
             "deleted metadata in use. Turn it off for each table of the stream"
         )
 
-    def load_all(self, catalogs: Sequence[Catalog]) -> list[Metadata | LakeError]:
+    def load_all(self, tables: Sequence[GroupTable[Metadata, Composed]]) -> list[Metadata | LakeError]:
         found: list[Metadata | LakeError] = []
-        for each in catalogs:
+        for each in map(_catalog_of, tables):
             try:
                 found.append(each.load())
             except NoTable:
@@ -345,14 +348,14 @@ class RestTransactions:
                 found.append(error)
         return found
 
-    def commit_all(self, members: Sequence[Member]) -> bool:
+    def commit_all(self, members: Sequence[_Member]) -> bool:
         self._write(members)
         changes = [_change(each) for each in members]
         try:
             answer = self._anchor._send("POST", _TRANSACTIONS, {"table-changes": changes}, of_table=False)
         except _NotSent:
             for each in members:
-                _rest(each.catalog)._files.discard(each.composed.draft.files)
+                _catalog_of(each.table)._files.discard(each.composed.draft.files)
             raise
         except LakeUnavailable as error:
             raise Uncertain(str(error)) from error
@@ -366,7 +369,7 @@ class RestTransactions:
             lacking = ", ".join(name or "the anchor" for name, has in there.items() if not has)
             raise Uncertain(f"{refusal}; the change is not seen in: {lacking}" if lacking else str(refusal))
         for each in members:
-            table = _rest(each.catalog)
+            table = _catalog_of(each.table)
             table._refused.append(_Refused(each.composed.change, tuple(each.composed.draft.files)))
             if table._known is not None:
                 table._discard_refused(table._known)
@@ -374,36 +377,36 @@ class RestTransactions:
             return False
         raise refusal
 
-    def _write(self, members: Sequence[Member]) -> None:
+    def _write(self, members: Sequence[_Member]) -> None:
         """Write the files of all changes. Raises LakeUnavailable, and leaves nothing then."""
-        done: list[Member] = []
+        done: list[_Member] = []
         try:
             for each in members:
-                table = _rest(each.catalog)
+                table = _catalog_of(each.table)
                 table._discard_refused(each.composed.base)
                 done.append(each)
                 table._files.write(each.composed.draft.files)
             before_change()
         except LakeUnavailable:
             for each in done:
-                _rest(each.catalog)._files.discard(each.composed.draft.files)
+                _catalog_of(each.table)._files.discard(each.composed.draft.files)
             raise
 
-    def _has(self, member: Member, answer: Response) -> bool:
+    def _has(self, member: _Member, answer: Response) -> bool:
         """Return True if a table has its change. Raises Uncertain if it cannot be read."""
-        found = _rest(member.catalog)._load_after(answer)
+        found = _catalog_of(member.table)._load_after(answer)
         return member.composed.change.snapshot["snapshot-id"] in found.by_id
 
 
-def _rest(catalog: Catalog) -> RestTable:
-    if not isinstance(catalog, RestTable):
-        raise TypeError(f"{catalog!r} is no table of a REST catalog")
-    return catalog
+def _catalog_of(table: GroupTable[Metadata, Composed]) -> RestTable:
+    if not isinstance(table, IcebergCommitter) or not isinstance(table.catalog, RestTable):
+        raise TypeError(f"{table!r} is no table of a REST catalog")
+    return table.catalog
 
 
-def _change(member: Member) -> dict[str, Any]:
+def _change(member: _Member) -> dict[str, Any]:
     """Return the change of one table, as a request over several tables has it."""
-    identifier = member.catalog.identifier
+    identifier = _catalog_of(member.table).identifier
     named = {"namespace": list(identifier.namespace), "name": identifier.name}
     return {"identifier": named, **_request(member.composed.base, member.composed.change)}
 

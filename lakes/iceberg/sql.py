@@ -15,8 +15,8 @@ from sqlalchemy.pool import NullPool
 
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
+from sluicegate.lakes.group import GroupTable, Member
 from sluicegate.lakes.iceberg.catalog import (
-    Catalog,
     Identifier,
     NoTable,
     PointerCatalog,
@@ -26,8 +26,8 @@ from sluicegate.lakes.iceberg.catalog import (
     before_change,
     missing_table,
 )
+from sluicegate.lakes.iceberg.committer import Composed, IcebergCommitter
 from sluicegate.lakes.iceberg.files import Files
-from sluicegate.lakes.iceberg.group import Member
 from sluicegate.lakes.iceberg.metadata import Metadata
 from sluicegate.lakes.port import LakeError, LakeUnavailable, TableRefused
 from sluicegate.lakes.storage import Uncertain
@@ -198,6 +198,9 @@ class SqlCatalog(PointerCatalog):
         )
 
 
+_Member = Member[Metadata, Composed]
+
+
 class SqlTransactions:
     """Transactions over several entries of one database."""
 
@@ -209,10 +212,10 @@ class SqlTransactions:
     def scope(self, metadata: Metadata) -> str | None:
         return None
 
-    def load_all(self, catalogs: Sequence[Catalog]) -> list[Metadata | LakeError]:
-        tables = [each for each in catalogs if isinstance(each, SqlCatalog)]
+    def load_all(self, tables: Sequence[GroupTable[Metadata, Composed]]) -> list[Metadata | LakeError]:
+        catalogs = [_catalog_of(each) for each in tables]
         found: list[Metadata | LakeError] = []
-        for table, location in zip(tables, self._anchor.locations(tables), strict=True):
+        for table, location in zip(catalogs, self._anchor.locations(catalogs), strict=True):
             try:
                 found.append(
                     table.load_at(location) if location is not None else missing_table(table.identifier)
@@ -223,11 +226,11 @@ class SqlTransactions:
                 found.append(missing_table(table.identifier))
         return found
 
-    def commit_all(self, members: Sequence[Member]) -> bool:
+    def commit_all(self, members: Sequence[_Member]) -> bool:
         changes: list[tuple[SqlCatalog, Written]] = []
         try:
             for each in members:
-                changes.append((_sql(each), self._write(each)))
+                changes.append((_catalog_of(each.table), self._write(each)))
             swapped = self._anchor.swap_all(changes)
         except LakeUnavailable:
             self._discard(changes)
@@ -252,11 +255,11 @@ class SqlTransactions:
         hit(Failpoint.LAKE_DISCARD_AFTER)
         return False
 
-    def _write(self, member: Member) -> Written:
-        base, change, draft = member.composed
+    def _write(self, member: _Member) -> Written:
+        base, change, draft = member.composed.base, member.composed.change, member.composed.draft
         number = int(change.snapshot["snapshot-id"])
         if number not in self._written:
-            self._written[number] = _sql(member).write(base, change, draft.files)
+            self._written[number] = _catalog_of(member.table).write(base, change, draft.files)
         return self._written[number]
 
     def _discard(self, changes: Sequence[tuple[SqlCatalog, Written]]) -> None:
@@ -266,10 +269,10 @@ class SqlTransactions:
             table.discard(written)
 
 
-def _sql(member: Member) -> SqlCatalog:
-    if not isinstance(member.catalog, SqlCatalog):
-        raise TypeError(f"{member.catalog!r} is no table of an SQL catalog")
-    return member.catalog
+def _catalog_of(table: GroupTable[Metadata, Composed]) -> SqlCatalog:
+    if not isinstance(table, IcebergCommitter) or not isinstance(table.catalog, SqlCatalog):
+        raise TypeError(f"{table!r} is no table of an SQL catalog")
+    return table.catalog
 
 
 def _for_driver(engine: Engine, sql: str, values: Mapping[str, str]) -> tuple[str, Any]:

@@ -247,23 +247,33 @@ class MemoryTable:
         self, commit_user: str, request: CommitRequest, events: Sequence[FilesWritten] = ()
     ) -> MemorySnapshot | None:
         """Put a snapshot of these events on the head that the request names; None if that is not the head."""
-        head = self.head
-        if (head.ref if head else None) != request.head:
+        if (self.head.ref if self.head else None) != request.head:
             return None
+        snapshot = self.make(commit_user, request, events)
+        self.put(snapshot)
+        return snapshot
+
+    def make(
+        self, commit_user: str, request: CommitRequest, events: Sequence[FilesWritten] = ()
+    ) -> MemorySnapshot:
+        """Return the snapshot of these events on the head, which is not visible yet."""
+        head = self.head
         before = head.watermark if head else None
         marks = [mark for mark in (before, request.watermark) if mark is not None]
         files = [file for event in events for file in event.files]
-        snapshot = self._snapshot(
+        return self._snapshot(
             head,
             (commit_user, request.decision, request.digest),
             max(marks, default=None),
             [file.path for file in files],
             sum(file.rows for file in files),
         )
+
+    def put(self, snapshot: MemorySnapshot) -> None:
+        """Make a snapshot that was made on the head visible, with its mark."""
         self._visible[snapshot.id] = snapshot
         if self.markers != "none":
-            self._marked[commit_user] = self._marker_of(snapshot)
-        return snapshot
+            self._marked[snapshot.commit_user] = self._marker_of(snapshot)
 
     def past(self, number: int) -> PastSnapshot | None:
         """Return the commit of the snapshot at a position; None if none is there."""
@@ -571,6 +581,11 @@ class MemoryCommitter:
                     )
                 seen.add(file.path)
         return None
+
+
+def events_of(given: Sequence[FilesWritten | Checked]) -> list[FilesWritten]:
+    """Return the events of a commit."""
+    return [_event(each) for each in given]
 
 
 def _event(given: FilesWritten | Checked) -> FilesWritten:

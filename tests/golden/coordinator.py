@@ -36,10 +36,12 @@ from sluicegate.lakes.port import (
     LakeUnavailable,
     OutcomeUnknown,
     Refused,
+    TablePart,
     TableRefused,
     TableReplaced,
 )
-from tests.doubles.memory_lake import MemoryCommitter, MemoryTable
+from tests.doubles.memory_group import Interrupted, MemoryCatalog
+from tests.doubles.memory_lake import MemoryTable
 from tests.golden.tell import effect_line, problem_line
 
 STREAM = "s"
@@ -66,6 +68,11 @@ class World:
     now: int = 0
     log: list[Entry] = field(default_factory=list)
     table: MemoryTable = field(default_factory=lambda: MemoryTable("t"))
+    """The stream's own table, the anchor."""
+    catalog: MemoryCatalog = field(default_factory=MemoryCatalog)
+    """By identifier, all tables."""
+    wanted: dict[str, str] = field(default_factory=dict)
+    """By name, the identifiers of the further tables in the settings of coordinators that start from here."""
     user: str = "sluicegate-s"
     bad: set[str] = field(default_factory=set)
     fits: int = 1_000
@@ -89,6 +96,9 @@ class World:
     held: set[str] = field(default_factory=set)
     once: dict[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.catalog.tables["t"] = self.table
+
     def append(
         self,
         kind: EventType,
@@ -97,13 +107,15 @@ class World:
         event: str = "",
         writer: str = "",
         attempt: str = "",
+        table: str = "",
     ) -> int:
         """Append an event; return its offset. Each event is of a writer of its own, unless one is named."""
         number = len(self.log)
         identity = event or f"e{number}"
         has_files = kind is EventType.FILES_WRITTEN or writer
         written = (writer or identity, attempt or identity, 1, 10) if has_files else ()
-        self.log.append(Entry(self.now, Envelope(identity, kind, STREAM, *at, *written), body))
+        envelope = Envelope(identity, kind, STREAM, *at, *written)._replace(table=table)
+        self.log.append(Entry(self.now, envelope, body))
         return number
 
     def read(self, offset: int) -> LogRecord | None:
@@ -123,15 +135,15 @@ class World:
         bases = {start: StateRecord.model_validate_json(base) for start, base in self.bases.items()}
         return recovery_record(newest, bases, self.begin)
 
-    def files(self, offset: int) -> FilesWritten:
+    def files(self, offset: int, location: str = "memory://t") -> FilesWritten:
         """Return the files of the event at an offset: one file with the event's name."""
-        return files_named(self.log[offset].envelope.id)
+        return files_named(self.log[offset].envelope.id, location)
 
 
-def files_named(event: str) -> FilesWritten:
+def files_named(event: str, location: str = "memory://t") -> FilesWritten:
     """Return the files of an event."""
     info = FileInfo(path=event, size=1, rows=10)
-    return FilesWritten(format="memory", format_version=1, location="memory://t", schema_id=0, files=(info,))
+    return FilesWritten(format="memory", format_version=1, location=location, schema_id=0, files=(info,))
 
 
 class Crashed(Exception):
@@ -144,7 +156,8 @@ class Coordinator:
     def __init__(self, world: World, name: str = "") -> None:
         self.world = world
         self.name = name
-        self._committer = MemoryCommitter(world.table, world.user)
+        wanted = {name: (identifier, ()) for name, identifier in world.wanted.items()}
+        self._committer = world.catalog.group("t", world.user, wanted)
         self._begin(frozenset())
 
     def _begin(self, skipped: frozenset[int]) -> None:
@@ -211,8 +224,11 @@ class Coordinator:
         if fate == "crash before":
             raise Crashed(f"before {kind}")
         again = " again" if isinstance(effect, Announce) and effect.due.id in world.announced else ""
+        if isinstance(effect, Publish) and fate.startswith("crash after table "):
+            # Only a catalog that applies a transaction table by table can end in between.
+            world.catalog.crash_after = int(fate.rsplit(" ", 1)[1])
         result = self._perform(effect, fate)
-        crash = fate == "crash after"
+        crash = fate.startswith("crash after")
         shown = kind in world.traced and not (
             isinstance(effect, Append) and effect.type in QUIET and str(effect.type) not in world.traced
         )
@@ -254,10 +270,13 @@ class Coordinator:
         world = self.world
         if isinstance(effect, Publish) and fate.startswith("refused "):
             return Refused(fate.removeprefix("refused "))
-        if isinstance(effect, Publish) and fate == "conflict":
-            world.table.foreign_commit()
+        if isinstance(effect, Publish) and fate.startswith("conflict"):
+            world.catalog.tables[fate.partition(" ")[2] or "t"].foreign_commit()
         try:
             result = self._ask_table(effect)
+        except Interrupted:
+            # The line of the effect shows the crash.
+            return OutcomeUnknown("crash")
         except TableRefused as error:
             return TableUnfit(str(error))
         except LakeUnavailable as error:
@@ -270,8 +289,13 @@ class Coordinator:
         match effect:
             case InspectTable():
                 return committer.inspect()
-            case Ask(decision, digest, table, known):
+            case Ask(decision, digest, table, known) if not effect.tables:
                 return committer.ask(decision, digest, table, known)
+            case Ask(decision, digest, table, known):
+                asked = decision, digest
+                return committer.ask_all(
+                    asked, table, known, effect.tables, left_out=effect.left_out, undo=effect.undo
+                )
             case CheckFiles(parts=parts, table=table):
                 if table != world.table.identity:
                     return TableReplaced(world.table.identity)
@@ -282,15 +306,27 @@ class Coordinator:
                 # Each event of a golden case is one file, and counts as one byte.
                 found = fit(Limits(1_000, world.fits), self.machine.replica.log, effect.moves, lambda _: 1)
                 _, left = narrowed(self.machine.replica.log, parts, found)
+                trouble = committer.trouble(effect.tables)
+                problems |= {
+                    region: trouble[name]
+                    for region, names in effect.touched.items()
+                    for name in sorted(names)
+                    if name in trouble
+                }
                 return FilesChecked({**problems, **found.problems}, found.upto, left)
             case Publish():
                 if any(offset < world.begin for offset in effect.offsets):
                     raise LakeUnavailable(f"the log begins at offset {world.begin}")
-                files = [world.files(offset) for offset in effect.offsets]
-                head = effect.head
-                return committer.publish(
-                    CommitRequest(effect.decision, effect.digest, head, effect.watermark, files)
-                )
+                further = {each for offsets in effect.offsets_of.values() for each in offsets}
+                files = [world.files(offset) for offset in effect.offsets if offset not in further]
+                further_parts = {
+                    name: TablePart(
+                        known, [world.files(each, known.terms.location) for each in effect.offsets_of[name]]
+                    )
+                    for name, known in effect.tables.items()
+                }
+                own = effect.decision, effect.digest, effect.head, effect.watermark, files, ""
+                return committer.publish(CommitRequest(*own, further_parts, effect.vector, effect.apart))
         raise TypeError(f"{effect!r} is no effect of the table")
 
     def _bad(self, offsets: tuple[int, ...]) -> str:
@@ -298,9 +334,11 @@ class Coordinator:
         return ", ".join(f"{name} is missing" for name in names if name in self.world.bad)
 
     def _check(self) -> None:
-        """No file twice, and decision ids of one user that only rise."""
-        table = self.world.table
-        ours = [each for each in table.history if not each.foreign and each.commit_user == self.world.user]
-        ids = [each.decision for each in ours]
-        if len(set(table.files)) < len(table.files) or ids != sorted(set(ids)):
-            raise AssertionError(f"files {table.files} by decisions {ids}")
+        """No file twice, and decision ids of one user that only rise, in each table."""
+        for table in self.world.catalog.tables.values():
+            ours = [
+                each for each in table.history if not each.foreign and each.commit_user == self.world.user
+            ]
+            ids = [each.decision for each in ours]
+            if len(set(table.files)) < len(table.files) or ids != sorted(set(ids)):
+                raise AssertionError(f"files {table.files} by decisions {ids}")

@@ -113,20 +113,48 @@ class Mishaps:
 
         refuse, take, bad F: the adapter does.
         """
-        table = self.world.table
+        self._do_to(self.world.table, what, *rest)
+
+    def do_tables(self, *names: str, **identifiers: str) -> None:
+        """Set the further tables in the settings of coordinators that start from here on; `items=other`.
+
+        Each identifier is made if the catalog lacks it.
+        """
+        self.world.wanted = {**dict(zip(names, names, strict=True)), **identifiers}
+        for identifier in self.world.wanted.values():
+            self.world.catalog.tables.setdefault(identifier, MemoryTable(identifier))
+
+    def do_catalog(self, what: str, *rest: str) -> None:
+        """apart: it applies tables one by one. drops NAME, drop NAME, rename NAME OTHER."""
+        catalog = self.world.catalog
+        match what:
+            case "apart":
+                catalog.atomic = False
+            case "drops":
+                catalog.atomic, catalog.drops = False, rest[0]
+            case "drop":
+                del catalog.tables[rest[0]]
+            case "rename":
+                catalog.tables[rest[1]] = catalog.tables.pop(rest[0])
+            case _:
+                raise ValueError(f"no such thing: {what}")
+
+    def do_on(self, name: str, what: str, *rest: str) -> None:
+        """The same as `table`, of a further table: on items rollback 1."""
+        self._do_to(self.world.catalog.tables[name], what, *rest)
+
+    def _do_to(self, table: MemoryTable, what: str, *rest: str) -> None:
         match what:
             case "marked":
                 table.markers = next(kind for kind in get_args(MarkerKind) if kind == rest[0])
+            case "unmark":
+                table.unmark("sluicegate-s")
             case "foreign":
                 table.foreign_commit()
             case "impostor":
                 table.foreign_commit(made_by=("sluicegate-s", int(rest[0])))
             case "ours":
-                number, digest = int(rest[0]), rest[1]
-                if digest == "logged":
-                    digest = self._digest_of(number)
-                head = table.head.ref if table.head else None
-                table.commit("sluicegate-s", CommitRequest(number, digest, head, None, []))
+                self._commit_to(table, int(rest[0]), rest[1])
             case "replace":
                 table.replace()
             case "rollback":
@@ -143,6 +171,11 @@ class Mishaps:
                 self.world.bad |= set(rest)
             case _:
                 raise ValueError(f"no such thing: {what}")
+
+    def _commit_to(self, table: MemoryTable, number: int, digest: str) -> None:
+        head, known = table.head.ref if table.head else None, digest != "logged"
+        request = CommitRequest(number, digest if known else self._digest_of(number), head, None, [])
+        table.commit("sluicegate-s", request)
 
     def _digest_of(self, number: int) -> str:
         bodies = (entry.body for entry in self.world.log)
@@ -205,8 +238,19 @@ class Mishaps:
 
     def _shown(self, what: str) -> str:
         if what == "table":
-            found = " | ".join(" ".join(one.files) or "-" for one in self.world.table.snapshots)
-            return f"table: {found or 'empty'}"
+            return f"table: {_content(self.world.table)}"
+        if what == "tables":
+            return "; ".join(f"{name}: {_content(each)}" for name, each in self.world.catalog.tables.items())
+        if what == "property":
+            vector = self.world.catalog.vector or {}
+            return "property: " + " ".join(f"{name}={each.decision}" for name, each in vector.items())
+        if what == "vector":
+            known = self.machine.replica.state.tables.items()
+            found = " ".join(
+                f"{name}={each.newest.decision}@{each.newest.snapshot.id if each.newest.snapshot else 'none'}"
+                for name, each in known
+            )
+            return f"vector: {found or 'none'}"
         state = self.machine.replica.state
         if what == "watermark":
             return f"watermark {state.watermark}"
@@ -231,3 +275,8 @@ class Mishaps:
         flags = [name for name, holds in shown.items() if holds]
         life = region.incarnation.id if region.incarnation else "none"
         return " ".join([cut({what: region.position}), life, f"fallbacks {region.fallbacks}", *flags])
+
+
+def _content(table: MemoryTable) -> str:
+    """Return the files of each snapshot that can be read."""
+    return " | ".join(" ".join(one.files) or "-" for one in table.snapshots) or "empty"

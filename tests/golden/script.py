@@ -9,6 +9,8 @@ from tests.golden.coordinator import USUAL, World
 from tests.golden.mishaps import Mishaps
 from tests.golden.writing import POLICY, SETTINGS, LogWords, policy_of
 
+_SETTING = ("settings", "regions", "tables")
+"""Words that are about what starts from here on."""
 TIMES = {
     "timeout": "alignment_timeout",
     "probe": "head_interval",
@@ -45,12 +47,12 @@ class Script(LogWords, Mishaps):
         method = cast("Callable[..., None] | None", getattr(self, f"do_{verb}", None))
         if method is None:
             raise ValueError(f"no such word: {verb}")
-        if verb not in ("settings", "regions") and not self._down and self._node is None:
+        if verb not in _SETTING and not self._down and self._node is None:
             # The coordinator is there before the first event: its policy comes first in the log.
             self.work()
         plain = [each for each in rest if "=" not in each or verb in ("decide", "next")]
         method(*plain, **dict(each.split("=", 1) for each in rest if each not in plain))
-        if verb not in ("settings", "regions") and not unseen:
+        if verb not in _SETTING and not unseen:
             self.work()
 
     def do_settings(self, **wanted: str) -> None:

@@ -54,6 +54,8 @@ def effect_line(effect: Effect, result: Result | None, names: Sequence[str]) -> 
             text = f"{effect.decision} from {_number(effect.known)}"
         case Publish():
             text = f"{effect.decision} [{' '.join(names)}] on {_number(effect.head)}"
+            text += f" with {' '.join(effect.tables)}" if effect.tables else ""
+            text += " apart" if effect.apart else ""
         case WriteRecord(record):
             text = f"decided {record.state.decided} upto {record.table.upto} due {len(record.due)}"
         case Announce(due):
@@ -104,10 +106,14 @@ def _result(result: Result | None) -> str:
     match result:
         case None:
             return " -> crash"
-        case Found(snapshot) | Published(snapshot):
-            return f" -> snapshot {snapshot.id}"
+        case Found(snapshot, tables=tables) | Published(snapshot, tables):
+            more = "".join(
+                f" {name} {_number(at) if at else 'expired'}" for name, at in sorted(tables.items())
+            )
+            return f" -> snapshot {snapshot.id}{more}"
         case Absent(head):
-            return f" -> absent from {head.id if head else 0}"
+            elsewhere = f" but in {' '.join(result.elsewhere)}" if result.elsewhere else ""
+            return f" -> absent from {head.id if head else 0}{elsewhere}"
         case OtherDigest():
             return " -> other content"
         case Ahead(decision):
@@ -157,6 +163,8 @@ def _more(body: Committed) -> str:
     text = f" fallback {cut(body.fallbacks)}" if body.fallbacks else ""
     text += f" files {body.files}"
     text += f" watermark {body.watermark}" if body.watermark is not None else ""
+    vector = [f"{name}@{each.decision}" for name, each in body.tables.items()]
+    text += f" tables {' '.join(vector)}" if vector else ""
     states = [f"{name}.{key}={state}" for name, kept in body.listeners.items() for key, state in kept.items()]
     text += f" listeners {' '.join(states)}" if states else ""
     return text + ("" if body.snapshot else " snapshot expired")

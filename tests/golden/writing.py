@@ -67,6 +67,7 @@ class LogWords:
                 "probe": "probe" in flags,
                 "rests": "rests" in flags,
                 "table": how.get("table"),
+                "tables": tuple(how["tables"].split(",")) if "tables" in how else (),
                 "takes_over": self._end(how["over"]) if "over" in how else None,
                 "offsets_kind": how.get("kind", ""),
             }
@@ -77,9 +78,14 @@ class LogWords:
         return len(self.world.log) if over == "end" else int(over)
 
     def do_write(self, region: str, incarnation: str, at: str, *events: str, **how: str) -> None:
-        """Writers of a checkpoint publish their files: one event and one file for each name."""
-        for event in events:
-            self.world.append(EventType.FILES_WRITTEN, None, (region, incarnation, int(at)), event, **how)
+        """Writers of a checkpoint publish their files: one event and one file for each name.
+
+        `items:f1` is a file of a further table.
+        """
+        for each in events:
+            table, _, event = each.rpartition(":")
+            place = region, incarnation, int(at)
+            self.world.append(EventType.FILES_WRITTEN, None, place, event, table=table, **how)
 
     def do_complete(self, region: str, incarnation: str, at: str, *events: str, **how: str) -> None:
         """after=2 (or -, or p.0:4) digest= watermark= offsets=, any other name is a listener's state."""
@@ -134,7 +140,8 @@ class LogWords:
     def do_batch(self, region: str, incarnation: str, at: str, *events: str, **how: str) -> None:
         """Write and complete."""
         self.do_write(region, incarnation, at, *events)
-        self.do_complete(region, incarnation, at, *events, **how)
+        names = [each.rpartition(":")[2] for each in events]
+        self.do_complete(region, incarnation, at, *names, **how)
 
     def do_garble(self) -> None:
         """Nobody can read the body of the newest event."""
@@ -198,7 +205,7 @@ class LogWords:
             found.setdefault("digest", f"digest-{how['offset']}")
         if "head" in how:
             number = int(how["head"])
-            there = self.world.table.at(number)
+            there = self.world.catalog.tables[how.get("table", "t")].at(number)
             found["head"] = SnapshotRef(id=number, identity=there.identity if there else "gone")
         self.world.append(
             EventType.STREAM_COMMAND, StreamCommand.model_validate({"command": command, **found})
