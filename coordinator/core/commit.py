@@ -95,7 +95,7 @@ class Committing:
         elif self._absent is not None and self._absent.elsewhere:
             # Rows of it are visible, so it stands.
             revert = None
-        tables = {} if revert else tables
+        offsets = {} if revert else {name: tuple(made.parts_of[name]) for name in tables}
         return Publish(
             decision=made.id,
             digest=revert or made.digest,
@@ -104,9 +104,8 @@ class Committing:
             offsets=() if revert else tuple(made.parts),
             allowed_locations=policy.allowed_locations,
             names_checked=policy.file_names == "checked",
-            tables=tables,
-            offsets_of={name: tuple(made.parts_of[name]) for name in tables},
-            vector={name: state.tables[name].newest for name in {**policy.tables, **tables}},
+            tables={name: state.tables[name] for name in policy.tables} | tables,
+            offsets_of=offsets,
             apart=self._apart is not None,
         )
 

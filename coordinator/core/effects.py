@@ -20,7 +20,6 @@ from sluicegate.events.models import (
     SingleRegionReason,
     SnapshotRef,
     StreamPolicy,
-    TableVersion,
 )
 from sluicegate.events.problems import Cause, Code, Problem
 from sluicegate.lakes.port import Answer, OutcomeUnknown, Publication, Refused, TableState
@@ -181,11 +180,9 @@ class Publish(Effect):
     allowed_locations: tuple[str, ...]
     names_checked: bool
     tables: Mapping[str, KnownTable] = field(default_factory=dict)
-    """Further tables that get files. With `apart`, only those that lack the decision."""
+    """The further tables of the stream, as of the decision before."""
     offsets_of: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """By name, which of the offsets are for each of them."""
-    vector: Mapping[str, TableVersion] = field(default_factory=dict)
-    """All further tables as of the decision before."""
+    """By name, which of the offsets are for those that get files. With `apart`, only those that lack it."""
     apart: bool = False
     """True: the anchor has the decision, and is not changed."""
 

@@ -435,10 +435,10 @@ class StreamTable:
                 files=_Events(sorted(each for each in effect.offsets if each not in further), read),
                 account=account,
                 tables={
-                    name: TablePart(known, _Events(sorted(effect.offsets_of[name]), read))
-                    for name, known in effect.tables.items()
+                    name: TablePart(effect.tables[name], _Events(sorted(offsets), read))
+                    for name, offsets in effect.offsets_of.items()
                 },
-                vector=effect.vector,
+                vector={name: each.newest for name, each in effect.tables.items()},
                 apart=effect.apart,
             )
         )

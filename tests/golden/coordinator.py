@@ -320,13 +320,13 @@ class Coordinator:
                 further = {each for offsets in effect.offsets_of.values() for each in offsets}
                 files = [world.files(offset) for offset in effect.offsets if offset not in further]
                 further_parts = {
-                    name: TablePart(
-                        known, [world.files(each, known.terms.location) for each in effect.offsets_of[name]]
-                    )
-                    for name, known in effect.tables.items()
+                    name: TablePart(known, [world.files(each, known.terms.location) for each in offsets])
+                    for name, offsets in effect.offsets_of.items()
+                    for known in (effect.tables[name],)
                 }
+                vector = {name: each.newest for name, each in effect.tables.items()}
                 own = effect.decision, effect.digest, effect.head, effect.watermark, files, ""
-                return committer.publish(CommitRequest(*own, further_parts, effect.vector, effect.apart))
+                return committer.publish(CommitRequest(*own, further_parts, vector, effect.apart))
         raise TypeError(f"{effect!r} is no effect of the table")
 
     def _bad(self, offsets: tuple[int, ...]) -> str:

@@ -54,7 +54,7 @@ def effect_line(effect: Effect, result: Result | None, names: Sequence[str]) -> 
             text = f"{effect.decision} from {_number(effect.known)}"
         case Publish():
             text = f"{effect.decision} [{' '.join(names)}] on {_number(effect.head)}"
-            text += f" with {' '.join(effect.tables)}" if effect.tables else ""
+            text += f" with {' '.join(effect.offsets_of)}" if effect.offsets_of else ""
             text += " apart" if effect.apart else ""
         case WriteRecord(record):
             text = f"decided {record.state.decided} upto {record.table.upto} due {len(record.due)}"
