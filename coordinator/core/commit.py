@@ -8,7 +8,7 @@ from sluicegate.coordinator.core.state import Decision, LogState
 from sluicegate.coordinator.core.table import TableProgress
 from sluicegate.coordinator.core.undo import revert_digest
 from sluicegate.events.envelope import EventType, LogRecord
-from sluicegate.events.models import CutCommitted, CutReverted, KnownTable, SnapshotRef, StreamCommand
+from sluicegate.events.models import CutCommitted, CutReverted, SnapshotRef, StreamCommand
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.port import (
     Absent,
@@ -80,10 +80,10 @@ class Committing:
             self._expired, self._apart = False, None
         if (made := self._decision) is None:
             return None
-        revert, policy, tables = revert_digest(made), state.policy, _tables(state, made)
-        self._left_out = frozenset(
-            name for name, each in made.tables.items() if not state.current(name, each)
-        )
+        revert, policy = revert_digest(made), state.policy
+        # The registry has the newest name of a table in the catalog, and an operator's statement about it.
+        tables = {name: state.registered(name, each) or each for name, each in made.tables.items()}
+        self._left_out = frozenset(each for each in tables if policy.tables.get(each) != tables[each].terms)
         if self._absent is None and self._apart is None:
             digest = revert if self._reverted and revert is not None else made.digest
             known = self._table.known_head(state, table, expired=self._expired)
@@ -182,9 +182,8 @@ class Committing:
                 names = tuple(sorted(made.moves)) if region is None else (region,)
                 # A revert has no files, so that to give the decision up is no way out.
                 names = names if made.revert is None else ()
-                return Problem(
-                    code=Code.COMMIT_REFUSED, number=made.id, names=names, cause=cause, detail=reason
-                )
+                about = {"names": names, "table": publication.table or None, "cause": cause, "detail": reason}
+                return Problem.model_validate({"code": Code.COMMIT_REFUSED, "number": made.id, **about})
         raise TypeError(f"{publication!r} is no outcome of a publication")
 
     def _resolved(
@@ -209,11 +208,3 @@ class Committing:
             tables=dict(sorted(tables.items())),
             left_out=left_out,
         )
-
-
-def _tables(state: LogState, made: Decision) -> dict[str, KnownTable]:
-    """Return the further tables of a decision, each where the newest policy says that it is now."""
-    return {
-        name: each.model_copy(update={"terms": state.current(name, each) or each.terms})
-        for name, each in made.tables.items()
-    }

@@ -12,7 +12,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from sluicegate.events.models import FurtherTable, KnownTable, Position, SnapshotRef, StreamPolicy
+from sluicegate.events.models import KnownTable, Position, SnapshotRef, StreamPolicy
 from sluicegate.events.problems import Problem
 
 MOST_ENDED: Final = 1_000
@@ -329,10 +329,10 @@ class LogState(Light):
         """Return the newest decided cut: the positions of all regions that have one."""
         return {name: each.position for name, each in self.regions.items() if each.position is not None}
 
-    def current(self, name: str, known: KnownTable) -> FurtherTable | None:
-        """Return what the newest policy says of this table; None if it leaves it out."""
-        now = self.policy.tables.get(name)
-        return now if now is not None and now.identity == known.terms.identity else None
+    def registered(self, name: str, known: KnownTable) -> KnownTable | None:
+        """Return what the registry has of this very table; None if the name is another one's by now."""
+        found = self.tables.get(name)
+        return found if found is not None and found.terms.identity == known.terms.identity else None
 
     def region(self, name: str) -> RegionState:
         """Return a region; one that has never registered waits for that."""

@@ -299,8 +299,8 @@ PLANTS: Final = (
     Plant(
         "a decision is published where its table was",
         LogState,
-        "current",
-        lambda right: lambda self, name, known: known.terms if right(self, name, known) else None,
+        "registered",
+        lambda right: lambda self, name, known: None,
         "tables/14_a_table_is_renamed",
     ),
     Plant(
