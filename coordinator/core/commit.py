@@ -182,8 +182,14 @@ class Committing:
                 names = tuple(sorted(made.moves)) if region is None else (region,)
                 # A revert has no files, so that to give the decision up is no way out.
                 names = names if made.revert is None else ()
-                about = {"names": names, "table": publication.table or None, "cause": cause, "detail": reason}
-                return Problem.model_validate({"code": Code.COMMIT_REFUSED, "number": made.id, **about})
+                return Problem(
+                    code=Code.COMMIT_REFUSED,
+                    number=made.id,
+                    table=publication.table or None,
+                    names=names,
+                    cause=cause,
+                    detail=reason,
+                )
         raise TypeError(f"{publication!r} is no outcome of a publication")
 
     def _resolved(
