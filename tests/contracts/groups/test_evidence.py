@@ -1,6 +1,7 @@
 """What a further table shows before a publication: its history counts before its mark, and expiry is no obstacle."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,7 @@ from sluicegate.events.models import SnapshotRef, TableVersion
 from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.port import Found, LakeUnavailable, Published, Refused
 from tests.contracts.groups.harness import ANCHOR, Coordinator
+from tests.contracts.groups.iceberg_tables import SqliteNamed, SqlTables
 from tests.lakes.outcomes import is_refused
 
 
@@ -166,6 +168,34 @@ def test_a_table_that_lost_the_commits_of_ours_contradicts(safe: Coordinator) ->
     contradicts(safe, 2, number=0, other=1)
     safe.tables.lakes["items"].foreign([100])
     contradicts(safe, 2, number=0, other=1)
+
+
+@pytest.mark.slow
+def test_a_tag_that_keeps_a_snapshot_of_ours_is_no_contradiction(tmp_path: Path) -> None:
+    """The snapshots after it have expired. The head lists the files of ours, so it was made on that one."""
+    tables = SqlTables({each: SqliteNamed(tmp_path, each) for each in ("orders", "items")})
+    lake, stream = tables.lakes["items"], Coordinator(tables, names=["items"])
+    stream.commit(1, {"items": [1]})
+    for number in range(2):
+        lake.foreign([100 + number])
+    lake.lose(2)
+    assert stream.group.trouble(stream.known) == {}
+    stream.commit(2, {"items": [2]})
+    assert lake.ids() == [1, 2, 100, 101]
+    tables.close()
+
+
+@pytest.mark.slow
+def test_a_listed_snapshot_whose_files_the_head_lacks_contradicts(tmp_path: Path) -> None:
+    tables = SqlTables({each: SqliteNamed(tmp_path, each) for each in ("orders", "items")})
+    lake, stream = tables.lakes["items"], Coordinator(tables, names=["items"])
+    lake.foreign([100])
+    stream.commit(1, {"items": [1]})
+    lake.rollback(1)
+    lake.foreign([101])
+    lake.lose(1)
+    contradicts(stream, 2, number=0, other=1)
+    tables.close()
 
 
 def test_a_table_that_was_made_again_is_refused(safe: Coordinator) -> None:
