@@ -58,8 +58,6 @@ class RestNamed(RestLake):
         self.table_name = replace(self.table_name, name=self.name)
 
 
-
-
 class IcebergTables:
     """Tables of one catalog, which groups open through the adapter."""
 
@@ -100,6 +98,8 @@ class IcebergTables:
 
 def _wrap(target: object, name: str, around: Around, *, method: str = "") -> None:
     """Let something happen around the next call of a method; `method`: only if that is its first argument."""
+    # One that nobody has called is forgotten.
+    vars(target).pop(name, None)
     inner, left = getattr(target, name), [around]
 
     def wrapped(*arguments: Any, **named: Any) -> Any:

@@ -249,7 +249,9 @@ def test_a_question_reads_the_other_tables_after_the_anchor(safe: Coordinator) -
         return ask(*arguments)
 
     vars(safe.group._anchor)["ask"] = late
-    assert safe.ask(1, files) == Found(safe.head() or SnapshotRef(0, ""), tables={"items": safe.head("items")})
+    assert safe.ask(1, files) == Found(
+        safe.head() or SnapshotRef(0, ""), tables={"items": safe.head("items")}
+    )
 
 
 def test_a_revert_asks_the_tables_though_the_anchor_lacks_the_decision(safe: Coordinator) -> None:
@@ -263,4 +265,3 @@ def test_a_revert_asks_the_tables_though_the_anchor_lacks_the_decision(safe: Coo
     answer = safe.ask(2, files, undo=True)
     assert getattr(answer, "elsewhere", None) == ("items",)
     assert getattr(safe.ask(2, files), "elsewhere", None) == ()
-

@@ -44,8 +44,7 @@ def test_each_table_gets_the_mark(stream: Coordinator) -> None:
     stream.commit(1, {"orders": [1], "items": [2]})
     stream.commit(2, {"bills": [3]})
     newest = {
-        name: lake.committer(stream.user).inspect().newest_made
-        for name, lake in stream.tables.lakes.items()
+        name: lake.committer(stream.user).inspect().newest_made for name, lake in stream.tables.lakes.items()
     }
     assert newest == {"orders": 2, "items": 1, "bills": 2}
 

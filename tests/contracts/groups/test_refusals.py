@@ -74,9 +74,7 @@ def iceberg(request: pytest.FixtureRequest, tmp_path: Path) -> Tables:
     else:
         server: RestCatalogServer = request.getfixturevalue("iceberg_rest")
         unique: str = request.getfixturevalue("unique")
-        tables = RestTables(
-            {each: RestNamed(server, unique, tmp_path, each) for each in ("orders", "items")}
-        )
+        tables = RestTables({each: RestNamed(server, unique, tmp_path, each) for each in ("orders", "items")})
     request.addfinalizer(tables.close)
     return tables
 
@@ -131,7 +129,9 @@ def test_an_identifier_is_a_namespace_and_a_name(tmp_path: Path, identifier: str
 def test_a_rest_catalog_needs_its_operators_word(
     iceberg_rest: RestCatalogServer, unique: str, tmp_path: Path
 ) -> None:
-    tables = RestTables({each: RestNamed(iceberg_rest, unique, tmp_path, each) for each in ("orders", "items")})
+    tables = RestTables(
+        {each: RestNamed(iceberg_rest, unique, tmp_path, each) for each in ("orders", "items")}
+    )
     for options in ({}, {"transactions": "yes"}, {"transactions": "Atomic"}):
         tables.options = options
         reasons = refused(tables, wanted(tables, ["items"]))
@@ -147,7 +147,9 @@ def test_a_rest_catalog_needs_its_operators_word(
 def test_a_rest_catalog_must_delete_no_metadata(
     iceberg_rest: RestCatalogServer, unique: str, tmp_path: Path, name: str
 ) -> None:
-    tables = RestTables({each: RestNamed(iceberg_rest, unique, tmp_path, each) for each in ("orders", "items")})
+    tables = RestTables(
+        {each: RestNamed(iceberg_rest, unique, tmp_path, each) for each in ("orders", "items")}
+    )
     with tables.lakes[name].table.transaction() as transaction:
         transaction.set_properties({DELETES: "true"})
     reasons = refused(tables, wanted(tables, ["items"]))
@@ -165,7 +167,9 @@ def test_a_rest_catalog_must_delete_no_metadata(
 def test_a_property_that_is_set_later_keeps_back_a_publication(
     iceberg_rest: RestCatalogServer, unique: str, tmp_path: Path, name: str
 ) -> None:
-    tables = RestTables({each: RestNamed(iceberg_rest, unique, tmp_path, each) for each in ("orders", "items")})
+    tables = RestTables(
+        {each: RestNamed(iceberg_rest, unique, tmp_path, each) for each in ("orders", "items")}
+    )
     stream = Coordinator(tables, names=["items"])
     stream.commit(1, {"orders": [1], "items": [2]})
     with tables.lakes[name].table.transaction() as transaction:
