@@ -21,15 +21,17 @@ Around = Callable[[Step], Any]
 class Tables(Protocol):
     """Three fresh tables of one catalog, each with one integer column `id`."""
 
-    lakes: Mapping[str, Lake]
-    """By name: the anchor, and the further ones."""
+    @property
+    def lakes(self) -> Mapping[str, Lake]:
+        """The tables by name: the anchor, and the further ones."""
+        ...
 
     def identifier(self, name: str) -> str:
         """Return the name of a table in the catalog."""
         ...
 
     def group(self, user: str, anchor: str, wanted: Mapping[str, str]) -> AnyGroup:
-        """Open a group, as a coordinator of its own does; `wanted`: identifiers of further tables, by name."""
+        """Open a group, as a coordinator of its own does; `wanted`: identifiers of the further tables."""
         ...
 
     def at_step(self, group: AnyGroup, around: Around) -> None:

@@ -1,6 +1,7 @@
 """Iceberg's groups under the contract: catalogs in SQLite, in Postgres and behind REST."""
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -58,7 +59,7 @@ class RestNamed(RestLake):
         self.table_name = replace(self.table_name, name=self.name)
 
 
-class IcebergTables:
+class IcebergTables(ABC):
     """Tables of one catalog, which groups open through the adapter."""
 
     options: Mapping[str, str] = {}
@@ -81,6 +82,14 @@ class IcebergTables:
         found = lake.adapter.open_group(table, user, {name: (each, ()) for name, each in wanted.items()})
         self._opened.append(found)
         return found
+
+    @abstractmethod
+    def at_step(self, group: AnyGroup, around: Around) -> None:
+        """Let something happen at the deciding step of the group's next publication."""
+
+    @abstractmethod
+    def alias(self, name: str) -> str:
+        """Give a table a second name in the catalog, and return that."""
 
     def vector(self, user: str = USER) -> dict[str, tuple[int, str | None]]:
         text = self.lakes[ANCHOR].metadata.properties[vector_property(user, MAIN)]

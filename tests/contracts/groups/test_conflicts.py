@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from sluicegate.lakes.port import Absent, Found, OutcomeUnknown, Published
-from tests.contracts.groups.harness import ANCHOR, Coordinator, Late, Tables, first, landed, lost
+from tests.contracts.groups.harness import ANCHOR, Around, Coordinator, Late, Tables, first, landed, lost
 from tests.lakes.outcomes import is_refused
 
 ROWS = {"orders": [1], "items": [2], "bills": [3]}
@@ -170,7 +170,7 @@ def test_nothing_is_lost_or_doubled(atomic: Tables, seed: int) -> None:
             before = chance.choice(log[-2:])
             one.recorded, one.known = before.recorded, dict(before.known)
             decision = log.index(before) + 1
-            around = chance.choice([lost, landed, Late()])
+            around: Around = chance.choice([lost, landed, Late()])
             one.at_step(around)
             answer = one.ask(decision, files[decision - 1])
             if isinstance(answer, Absent):

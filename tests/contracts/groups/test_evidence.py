@@ -1,4 +1,4 @@
-"""What a further table shows before a publication: its history counts before its mark, and expiry is no obstacle."""
+"""Evidence of a further table before a publication: its history counts before its mark."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,6 +1,7 @@
 """Tables that cannot be a group: each is refused by its name, at the start, with the reason."""
 
 import json
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.contracts.lakes.harness import USER
 from tests.iceberg_java.java import RestCatalogServer
 from tests.lakes.outcomes import is_refused
 
+NEEDED = "Each name needs a table and a folder of its own"
 DELETES = "write.metadata.delete-after-commit.enabled"
 
 
@@ -28,10 +30,9 @@ def test_one_table_has_one_name(tables: Tables) -> None:
     items = tables.identifier("items")
     reasons = refused(tables, {"items": items, "again": items, "anchor": tables.identifier(ANCHOR)})
     assert reasons == {
-        "again": f"{items} and items are one table, or keep their data in one folder. Each name needs a table "
-        "and a folder of its own",
+        "again": f"{items} and items are one table, or keep their data in one folder. {NEEDED}",
         "anchor": f"{tables.identifier(ANCHOR)} and the anchor are one table, or keep their data in one "
-        "folder. Each name needs a table and a folder of its own",
+        f"folder. {NEEDED}",
     }
 
 
@@ -67,7 +68,7 @@ def test_a_name_that_the_catalog_lacks_is_refused_alone(tables: Tables) -> None:
 
 
 @pytest.fixture(params=[SQLITE, REST])
-def iceberg(request: pytest.FixtureRequest, tmp_path: Path) -> Tables:
+def iceberg(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[IcebergTables]:
     """Tables of Iceberg alone."""
     if request.param == "sqlite":
         tables: IcebergTables = SqlTables({each: SqliteNamed(tmp_path, each) for each in ("orders", "items")})
@@ -75,8 +76,8 @@ def iceberg(request: pytest.FixtureRequest, tmp_path: Path) -> Tables:
         server: RestCatalogServer = request.getfixturevalue("iceberg_rest")
         unique: str = request.getfixturevalue("unique")
         tables = RestTables({each: RestNamed(server, unique, tmp_path, each) for each in ("orders", "items")})
-    request.addfinalizer(tables.close)
-    return tables
+    with closing(tables):
+        yield tables
 
 
 def test_a_second_branch_of_the_anchor_is_the_anchor(iceberg: IcebergTables) -> None:

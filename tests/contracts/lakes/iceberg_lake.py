@@ -91,6 +91,7 @@ class OtherProduct:
 
     def __init__(self, inner: Catalog, summary: Mapping[str, str]) -> None:
         self._inner = inner
+        self.identifier = inner.identifier
         self.reads_files = inner.reads_files
         self._summary = summary
 
