@@ -210,12 +210,17 @@ class Group(Generic[S, C]):
             transactions = self._transactions
         except TableRefused as error:
             return dict.fromkeys(self._wanted, str(error))
-        identity, place = self._anchor.describe(self._anchor.load())
+        anchor = self._anchor.load()
+        if (reason := transactions.scope(anchor)) is not None:
+            return dict.fromkeys(self._wanted, f"the anchor: {reason}")
+        identity, place = self._anchor.describe(anchor)
         names, places = {identity: "the anchor"}, {"the anchor": place}
         found: dict[str, FurtherTable | str] = {}
-        for name, (identifier, allowed) in self._wanted.items():
+        for name, state in self._load_wanted(transactions).items():
+            identifier, allowed = self._wanted[name]
             try:
-                state = self._opened(identifier).load()
+                if isinstance(state, LakeError):
+                    raise state
                 identity, place = self._opened(identifier).describe(state)
             except LakeError as error:
                 found[name] = str(error)
@@ -238,6 +243,19 @@ class Group(Generic[S, C]):
                 allowed_locations=tuple(dict.fromkeys((place, *allowed))),
             )
         return found
+
+    def _load_wanted(self, transactions: Transactions[S, C]) -> dict[str, S | LakeError]:
+        """Return the states of the tables of the settings, or the error of one."""
+        opened: dict[str, GroupTable[S, C]] = {}
+        found: dict[str, S | LakeError] = {}
+        for name, (identifier, _) in self._wanted.items():
+            try:
+                opened[name] = self._opened(identifier)
+            except LakeError as error:
+                found[name] = error
+        states = transactions.load_all([*opened.values()]) if opened else []
+        found |= zip(opened, states, strict=True)
+        return {name: found[name] for name in self._wanted}
 
     # --- questions --------------------------------------------------------------------------------
 
@@ -300,7 +318,11 @@ class Group(Generic[S, C]):
                 opened[name] = self.table(known.terms)
             except LakeError as error:
                 found[name] = error
-        states = self._transactions.load_all([*opened.values()]) if opened else []
+        try:
+            states = self._transactions.load_all([*opened.values()]) if opened else []
+        except TableRefused as error:
+            # Not of the settings, but of the log: the catalog's options have changed since.
+            return dict.fromkeys(tables, error)
         for name, state in zip(opened, states, strict=True):
             found[name] = state if isinstance(state, LakeError) else self._right(tables[name], state)
         return {name: found[name] for name in tables}
@@ -312,7 +334,8 @@ class Group(Generic[S, C]):
         except LakeError as error:
             return error
         if identity == known.terms.identity:
-            return state
+            reason = self._transactions.scope(state)
+            return state if reason is None else TableRefused(f"{known.terms.identifier}: {reason}")
         return TableRefused(
             f"{known.terms.identifier} is another table now: {identity}, and the stream has "
             f"{known.terms.identity}. Give that one its name back. To accept the new one, leave the name out "
@@ -340,7 +363,10 @@ class Group(Generic[S, C]):
         done: dict[str, SnapshotRef | None] = {}
         members: list[Member[S, C]] = []
         state = None if request.apart else self._anchor.load()
-        for name, found in self._states({name: part.known for name, part in request.tables.items()}).items():
+        if state is not None and (reason := self._transactions.scope(state)) is not None:
+            return Refused(f"the anchor: {reason}")
+        parts = {name: part.known for name, part in sorted(request.tables.items())}
+        for name, found in self._states(parts).items():
             part = request.tables[name]
             if isinstance(found, LakeError):
                 again = not isinstance(found, TableRefused)
@@ -380,7 +406,11 @@ class Group(Generic[S, C]):
         alone = replace(
             request, head=table.head(state), files=part.files, account="", tables={}, vector={}, apart=False
         )
-        made = table.compose(alone, state)
+        try:
+            made = table.compose(alone, state)
+        except (LakeUnavailable, TableRefused) as error:
+            again = not isinstance(error, TableRefused)
+            return Refused(f"the table {name}: {error}", table=name, again=again)
         if isinstance(made, Refused):
             return replace(made, table=name)
         if not isinstance(made, Published | OutcomeUnknown):

@@ -112,7 +112,7 @@ class IcebergAdapter:
 
         def opened(identifier: str) -> IcebergCommitter:
             *namespace, name = identifier.split(".")
-            if not namespace:
+            if not namespace or not all((*namespace, name)):
                 raise TableRefused(
                     f"the name of a further table must be NAMESPACE.TABLE, and not {identifier!r}"
                 )

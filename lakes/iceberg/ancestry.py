@@ -50,9 +50,8 @@ class Ancestry:
 
     def evidence(self, commit_user: str, asked: tuple[int, str], newest: TableVersion) -> Evidence:
         """Return what a further table shows about a decision, as `history.evidence_of` does."""
-        marker = marker_of(self._metadata, commit_user, self._branch)
         known = self._newest, self._known_parent, self._at
-        return history.evidence_of(*known, commit_user, asked, newest, marker)
+        return history.evidence_of(*known, commit_user, asked, newest, self._marker(commit_user))
 
     def newest_decisions(self, commit_user: str) -> Newest:
         """Return the highest decisions of this user."""

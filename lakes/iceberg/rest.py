@@ -349,13 +349,12 @@ class RestTransactions:
         return found
 
     def commit_all(self, members: Sequence[_Member]) -> bool:
-        self._write(members)
+        written = self._write(members)
         changes = [_change(each) for each in members]
         try:
             answer = self._anchor._send("POST", _TRANSACTIONS, {"table-changes": changes}, of_table=False)
         except _NotSent:
-            for each in members:
-                _catalog_of(each.table)._files.discard(each.composed.draft.files)
+            _discard(written)
             raise
         except LakeUnavailable as error:
             raise Uncertain(str(error)) from error
@@ -368,29 +367,36 @@ class RestTransactions:
         if any(there.values()) or code >= _SERVER or code < _BAD_REQUEST:
             lacking = ", ".join(name or "the anchor" for name, has in there.items() if not has)
             raise Uncertain(f"{refusal}; the change is not seen in: {lacking}" if lacking else str(refusal))
+        for each in written:
+            refused = _Refused(each.composed.change, tuple(each.composed.draft.files))
+            _catalog_of(each.table)._refused.append(refused)
         for each in members:
             table = _catalog_of(each.table)
-            table._refused.append(_Refused(each.composed.change, tuple(each.composed.draft.files)))
             if table._known is not None:
                 table._discard_refused(table._known)
         if code == _CONFLICT:
             return False
         raise refusal
 
-    def _write(self, members: Sequence[_Member]) -> None:
-        """Write the files of all changes. Raises LakeUnavailable, and leaves nothing then."""
+    def _write(self, members: Sequence[_Member]) -> list[_Member]:
+        """Write the files of all changes, and return those that had none. Raises LakeUnavailable.
+
+        A further change of a refused request has its files, and a copy of that request may still come. So
+        they are neither written again, nor deleted with the others.
+        """
         done: list[_Member] = []
         try:
             for each in members:
                 table = _catalog_of(each.table)
                 table._discard_refused(each.composed.base)
-                done.append(each)
-                table._files.write(each.composed.draft.files)
+                if all(refused.change is not each.composed.change for refused in table._refused):
+                    done.append(each)
+                    table._files.write(each.composed.draft.files)
             before_change()
         except LakeUnavailable:
-            for each in done:
-                _catalog_of(each.table)._files.discard(each.composed.draft.files)
+            _discard(done)
             raise
+        return done
 
     def _has(self, member: _Member, answer: Response) -> bool:
         """Return True if a table has its change. Raises Uncertain if it cannot be read."""
@@ -402,6 +408,11 @@ def _catalog_of(table: GroupTable[Metadata, Composed]) -> RestTable:
     if not isinstance(table, IcebergCommitter) or not isinstance(table.catalog, RestTable):
         raise TypeError(f"{table!r} is no table of a REST catalog")
     return table.catalog
+
+
+def _discard(members: Sequence[_Member]) -> None:
+    for each in members:
+        _catalog_of(each.table)._files.discard(each.composed.draft.files)
 
 
 def _change(member: _Member) -> dict[str, Any]:

@@ -21,10 +21,13 @@ from tests.doubles.memory_lake import (
 class MemoryLake:
     options = None
 
-    def __init__(self, rise: Callable[[], int] = by_one, markers: MarkerKind = "none") -> None:
+    def __init__(
+        self, rise: Callable[[], int] = by_one, markers: MarkerKind = "none", name: str = "numbers"
+    ) -> None:
         self.adapter = MemoryAdapter()
+        self.name = name
         schema = pa.schema([("id", pa.int64())])
-        self.table = self.adapter.create("numbers", rise=rise, markers=markers, schema=schema)
+        self.table = self.adapter.create(name, rise=rise, markers=markers, schema=schema)
         self.location = self.table.location
         self.marked = markers != "none"
 
@@ -97,4 +100,4 @@ class MemoryLake:
         self.table.replace()
 
     def drop(self) -> None:
-        self.adapter.drop("numbers")
+        self.adapter.drop(self.name)
