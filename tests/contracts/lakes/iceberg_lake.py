@@ -91,7 +91,7 @@ class OtherProduct:
 
     def __init__(self, inner: Catalog, summary: Mapping[str, str]) -> None:
         self._inner = inner
-        self.reads_files = inner.reads_files
+        self.identifier, self.reads_files = inner.identifier, inner.reads_files
         self._summary = summary
 
     def load(self) -> Metadata:
