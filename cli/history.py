@@ -18,7 +18,7 @@ from sluicegate.coordinator.replay.log import partitions_of, read_range
 from sluicegate.coordinator.settings.model import Settings, parse_seconds
 from sluicegate.events.codec import Flaw
 from sluicegate.events.envelope import partition_of
-from sluicegate.events.models import Command, CommitSummary, CutAbandoned, CutReverted
+from sluicegate.events.models import Command, CommitSummary, CutAbandoned, CutReverted, SnapshotRef
 from sluicegate.events.notifications import Committed, read_notification
 from sluicegate.events.signing import State
 from sluicegate.texts import counted
@@ -79,18 +79,74 @@ def _take(records: list[ConsumerRecord], stream: str, found: dict[str, Outcome])
     type=click.IntRange(min=1, max=100_000),
     help="How many outcomes to show.",
 )
+@click.option(
+    "--vector",
+    is_flag=True,
+    help="Show only the snapshots of all tables as of the newest commit, for a reader of several tables.",
+)
 @json_option
-def history(settings: Settings, stream: str, last: int, as_json: bool) -> None:
+def history(settings: Settings, stream: str, last: int, vector: bool, as_json: bool) -> None:
     """Show the newest outcomes of a stream, the oldest first.
 
     An outcome is a commit, full or partial, a decision that was reverted, or an attempt that was abandoned.
     They are read from the commits topic, which keeps them for its retention.
     """
+    if vector:
+        newest = run_async(settings, _newest_commit(settings, stream))
+        shown = _vector_values(stream, newest, settings.streams[stream].format)
+        print_result(shown, _vector_lines(shown), as_json=as_json)
+        return
     found = run_async(settings, read_outcomes(settings, stream, last))
     values = {"stream": stream, "outcomes": [_outcome_values(each) for each in found]}
     lines = [_outcome_line(each) for each in found]
     nothing = f"the commits topic has no outcome of stream {stream}"
     print_result(values, lines or [nothing], as_json=as_json)
+
+
+async def _newest_commit(settings: Settings, stream: str) -> Committed:
+    """Return the newest commit of a stream. Raises UserError if the topic has none."""
+    newest = [each.body for each in await read_outcomes(settings, stream, _FEW)]
+    if not any(isinstance(each, Committed) for each in newest):
+        newest = [each.body for each in await read_outcomes(settings, stream, _MANY)]
+    for body in reversed(newest):
+        if isinstance(body, Committed):
+            return body
+    raise UserError(
+        f"the commits topic has no commit of stream {stream}: it has made none yet, or the last one is older "
+        "than the retention of the topic. Read the newest state of the tables"
+    )
+
+
+_FEW: Final = 10
+_MANY: Final = 100_000
+"""Outcomes among which the newest commit is looked for: abandoned attempts may follow it."""
+
+
+def _vector_values(stream: str, newest: Committed, lake: str) -> dict[str, Any]:
+    """Return the snapshots to read, by the ids that readers of the format take; null: only later ones."""
+
+    def id_of(snapshot: SnapshotRef | None) -> str | None:
+        # The position of a snapshot of Iceberg is its sequence number.
+        return None if snapshot is None else snapshot.identity if lake == "iceberg" else str(snapshot.id)
+
+    return {
+        "stream": stream,
+        "decision": newest.decision,
+        "snapshot": id_of(newest.snapshot),
+        "tables": {
+            name: {"decision": each.decision, "snapshot": id_of(each.snapshot)}
+            for name, each in sorted(newest.tables.items())
+        },
+    }
+
+
+def _vector_lines(values: dict[str, Any]) -> list[str]:
+    later = "unknown: only later ones can be read"
+    lines = [f"decision {values['decision']}: snapshot {values['snapshot'] or later}"]
+    for name, each in values["tables"].items():
+        known = f"snapshot {each['snapshot'] or later}, of decision {each['decision']}"
+        lines.append(f"  table {name}: {known if each['decision'] else 'no commit yet'}")
+    return lines
 
 
 def _outcome_kind(outcome: Outcome) -> str:
@@ -121,6 +177,8 @@ def _outcome_line(outcome: Outcome) -> str:
     if isinstance(body, CutReverted):
         return text
     text += f", {counted(body.files, 'file')}{_content(body.summary)}"
+    if touched := [name for name, each in body.tables.items() if each.decision == body.decision]:
+        text += f", also in {listed(tuple(sorted(touched)))}"
     if body.watermark is not None:
         text += f", watermark {iso_time(body.watermark)}"
     return text + (f"; fell back: {listed(tuple(sorted(body.fallbacks)))}" if body.fallbacks else "")

@@ -48,6 +48,7 @@ def lines_of(shown: Shown, now: int, *, verbose: bool) -> list[str]:
         *_unserved(shown),
         *_conditions(view),
         *_progress(view),
+        *_tables(view, verbose=verbose),
         *_regions(view, now, verbose=verbose, live=shown["live"]),
         *_listeners(view),
         *(
@@ -160,6 +161,20 @@ def _pending(made: PendingView, head: SnapshotRef | None) -> str:
         f"  decision {made.decision} with {counted(made.files, 'file')} of {listed(made.regions)} is not "
         f"committed yet{back}{revert}{_head('; table head', head)}"
     )
+
+
+_MOST_TABLES: Final = 20
+"""Further tables that are listed without `--verbose`."""
+
+
+def _tables(view: StreamView, *, verbose: bool) -> Iterator[str]:
+    """Format the further tables, each with its part of the vector."""
+    most = len(view.tables) if verbose else _MOST_TABLES
+    for name, each in list(view.tables.items())[:most]:
+        touched = f"commit {each.decision}" if each.decision else "no commit yet"
+        yield f"  table {name} ({each.identifier}): {touched}{_head(', snapshot', each.snapshot)}"
+    if (more := len(view.tables) - most) > 0:
+        yield f"  and {counted(more, 'further table')} (--verbose: all)"
 
 
 # --- regions --------------------------------------------------------------------------------------

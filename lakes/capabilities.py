@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeVar,
 
 from sluicegate.events.models import FilesWritten, FurtherTable, KnownTable, SnapshotRef
 from sluicegate.events.problems import Problem
-from sluicegate.lakes.port import Adapter, Answer, Committer, TableMaintenance, TableRef, TableRefused
+from sluicegate.lakes.port import (
+    Adapter,
+    Answer,
+    Committer,
+    LakeUnavailable,
+    TableMaintenance,
+    TableRef,
+    TableRefused,
+)
 from sluicegate.lakes.storage import Storage
 
 if TYPE_CHECKING:
@@ -63,8 +71,11 @@ class GroupCommitter(Committer, Protocol):
         """
         ...
 
-    def trouble(self, tables: Mapping[str, KnownTable]) -> Mapping[str, Problem]:
-        """Return, by name, why nothing can be published now to some of these tables."""
+    def trouble(self, tables: Mapping[str, KnownTable]) -> Mapping[str, Problem | LakeUnavailable]:
+        """Return, by name, why nothing can be published now to some of these tables.
+
+        An error: the table cannot be read now. Raises LakeUnavailable if none can be read.
+        """
         ...
 
 

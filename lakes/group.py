@@ -297,10 +297,17 @@ class Group(Generic[S, C]):
                 found[name] = seen.snapshot
         return found
 
-    def trouble(self, tables: Mapping[str, KnownTable]) -> dict[str, Problem]:
-        """Return the further tables to which nothing can be published now, with the reason."""
-        found: dict[str, Problem] = {}
+    def trouble(self, tables: Mapping[str, KnownTable]) -> dict[str, Problem | LakeUnavailable]:
+        """Return the further tables to which nothing can be published now, with the reason.
+
+        An error: the table cannot be read now, and nothing else is known of it. Raises LakeUnavailable if
+        none can be read.
+        """
+        found: dict[str, Problem | LakeUnavailable] = {}
         for name, state in self._states(tables).items():
+            if isinstance(state, LakeUnavailable):
+                found[name] = state
+                continue
             if isinstance(state, LakeError):
                 found[name] = Problem(code=Code.TABLE_UNUSABLE, table=name, detail=str(state))
                 continue

@@ -11,6 +11,7 @@ from sluicegate.state_store.opening import open
 from sluicegate.state_store.port import (
     AssignmentView,
     ConditionView,
+    FurtherTableView,
     ListenerView,
     PendingView,
     ProblemView,
@@ -28,6 +29,7 @@ from sluicegate.state_store.port import (
 __all__ = [
     "AssignmentView",
     "ConditionView",
+    "FurtherTableView",
     "ListenerView",
     "MemoryStateStore",
     "PendingView",

@@ -49,6 +49,8 @@ class ConditionView(ProblemView):
     """stall: somebody must act. wait: something must arrive. retry: a step fails and is tried again."""
     region: Name | None = None
     """None: it concerns the whole stream."""
+    table: Name | None = None
+    """The further table that it is about; None: the anchor, or no table."""
     retry_in: Number | None = None
     """Milliseconds until the next try; None: nothing is tried."""
 
@@ -150,6 +152,20 @@ class SavepointView(_View):
     """Regions for which it waits."""
 
 
+class FurtherTableView(_View):
+    """A further table of the stream, as of its newest outcome."""
+
+    identifier: str
+    """Its name in the catalog of the anchor."""
+    identity: str
+    location: str
+    """URI of the folder of its files."""
+    decision: Number = 0
+    """Newest decision that touched it; 0: none yet."""
+    snapshot: SnapshotRef | None = None
+    """Its snapshot of that decision; None: there is none, or only later ones can be read."""
+
+
 class StreamView(_View):
     """State of one stream as of a revision. Times are milliseconds since the Unix epoch."""
 
@@ -177,6 +193,8 @@ class StreamView(_View):
     """The decision above `committed`; None: there is none."""
     snapshot: SnapshotRef | None = None
     """The table's snapshot of the newest outcome."""
+    tables: dict[Name, FurtherTableView] = {}
+    """By name, the tables of the stream beside `table`, which is its anchor: with `snapshot`, the vector."""
     cut: dict[Name, Position] = {}
     """Committed position of each region. Regions without one are absent."""
     decided_cut: dict[Name, Position] = {}

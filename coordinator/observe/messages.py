@@ -643,7 +643,7 @@ _WAITING: Final[Mapping[Code, Message]] = {
 _EXCLUDED: Final[Mapping[Code, Message]] = {
     Code.FILES_EXCLUDED: Message(
         _FILES,
-        "the table does not take them[ ({detail})]",
+        "the table[ {table}] does not take them[ ({detail})]",
         "If a file was lost or changed, restore it, and it is checked again. Else correct the writer. "
         + _AGAIN,
     ),
@@ -673,9 +673,9 @@ _EXCLUDED: Final[Mapping[Code, Message]] = {
     Code.LOCATION_NOT_ALLOWED: Message(
         _FILES,
         "the location {first} is outside of the allowed locations[ {rest}]",
-        "Let the writer put its files where the table keeps its data. If that is {first}, by this or another "
-        "address, add it to streams.{stream}.allowed_locations in the settings of all coordinators; "
-        "streams.{stream}.table itself is always allowed. " + _AGAIN,
+        "Let the writer put its files where the table[ {table}] keeps its data. If that is {first}, by this "
+        "or another address, add it to streams.{stream}[.tables.{table}].allowed_locations in the settings "
+        "of all coordinators; the table's own location is always allowed. " + _AGAIN,
     ),
     Code.LOCATION_AMBIGUOUS: Message(
         _FILES,

@@ -251,7 +251,7 @@ VISIBLE_BUCKETS: Final = (
 
 _STREAM: Final = ("stream",)
 _REGION: Final = ("stream", "region")
-_CONDITION: Final = ("stream", "kind", "code")
+_CONDITION: Final = ("stream", "kind", "code", "table")
 _PARTITION: Final = ("partition",)
 _LISTENER: Final = ("stream", "listener")
 
@@ -267,8 +267,8 @@ class Metrics:
         self.definitions: Sequence[Definition] = self._registry.definitions
         self._of_system = CollectorRegistry()
         ProcessCollector(registry=self._of_system)
-        self._conditions_shown: dict[str, set[tuple[str, str]]] = {}
-        """By stream, kind and code of the conditions that are shown."""
+        self._conditions_shown: dict[str, set[tuple[str, str, str]]] = {}
+        """By stream, kind, code and further table of the conditions that are shown."""
         self._owners_shown: dict[str, str] = {}
         gauge, counter, histogram = self._registry.gauge, self._registry.counter, self._registry.histogram
 
@@ -487,7 +487,8 @@ class Metrics:
             _CONDITION,
             "Conditions that keep the stream or a region of it from progress, by kind and code; absent if "
             "there is none. Kind `stall` needs an action, `pause` is one of an operator, `retry` is a step "
-            "that fails and is tried again, `refusal` is a driver that may not start, `wait` is normal",
+            "that fails and is tried again, `refusal` is a driver that may not start, `wait` is normal. The "
+            "label `table` names a further table of the stream; empty: the condition is about none",
         )
         self.stall_seconds = counter(
             "stall_seconds_total",
@@ -528,11 +529,13 @@ class Metrics:
 
     def conditions(self, stream: str, conditions: Sequence[Condition]) -> None:
         """Show the conditions of a stream; those that ended are removed."""
-        counts = Counted((each.kind, each.problem.code.value) for each in conditions)
-        for kind, code in self._conditions_shown.get(stream, set()) - counts.keys():
-            self._conditions.remove(stream, kind, code)
-        for (kind, code), count in counts.items():
-            self._conditions.set(count, stream, kind, code)
+        counts = Counted(
+            (each.kind, each.problem.code.value, each.problem.table or "") for each in conditions
+        )
+        for labels in self._conditions_shown.get(stream, set()) - counts.keys():
+            self._conditions.remove(stream, *labels)
+        for labels, count in counts.items():
+            self._conditions.set(count, stream, *labels)
         self._conditions_shown[stream] = {*counts}
 
     def owner(self, stream: str, owner: str) -> None:

@@ -19,6 +19,7 @@ from sluicegate.events.problems import Code, Problem
 from sluicegate.state_store import (
     AssignmentView,
     ConditionView,
+    FurtherTableView,
     ListenerView,
     PendingView,
     ProblemView,
@@ -123,6 +124,7 @@ def view_of(
         committed=committed_decision(state),
         pending=_pending(state),
         snapshot=state.snapshot,
+        tables=further_tables(state),
         cut={name: at for name, at in cut.items() if at is not None},
         decided_cut=state.cut,
         partial=policy.partial if policy.number else None,
@@ -153,6 +155,21 @@ def view_of(
         conditions=tuple(_condition(each, stream) for each in _distinct(record.conditions)),
         paused=state.paused,
     )
+
+
+def further_tables(state: LogState) -> dict[str, FurtherTableView]:
+    """Return the further tables of the policy, as of the newest outcome."""
+    known = {name: state.tables[name] for name in sorted(state.policy.tables)}
+    return {
+        name: FurtherTableView(
+            identifier=each.terms.identifier,
+            identity=each.terms.identity,
+            location=each.terms.location,
+            decision=each.newest.decision,
+            snapshot=each.newest.snapshot,
+        )
+        for name, each in known.items()
+    }
 
 
 def committed_decision(state: LogState) -> int:
@@ -243,6 +260,7 @@ def _condition(condition: Condition, stream: str) -> ConditionView:
     return ConditionView(
         kind=condition.kind,
         region=problem.region,
+        table=problem.table,
         retry_in=condition.retry_in,
         **_problem(problem, stream).model_dump(),
     )

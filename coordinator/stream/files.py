@@ -119,7 +119,7 @@ class StreamFiles:
     """The events of one stream that have files, and its table."""
 
     def __init__(self, settings: StreamSettings, links: Links, partition: LogPartition) -> None:
-        self.table = StreamTable(settings, links.threads)
+        self.table = StreamTable(settings, links.threads, links.settings.stall_after)
         self._bodies = Bodies(links.budget)
         self._early = EarlyChecks(self.table, self._bodies, links.budget)
         self._limits = Limits(settings.max_files_per_checkpoint, settings.max_pending_bytes)

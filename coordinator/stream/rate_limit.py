@@ -102,7 +102,7 @@ class Holding:
         """Read the log of a stream at its limit, and let it join; False if it has other settings."""
         (runner,) = await self._host.prepare([name])
         problem = Problem(code=Code.EVENTS_LIMITED, number=limit)
-        runner.warn((Condition(kind="wait", problem=problem),))
+        runner.warn("limit", (Condition(kind="wait", problem=problem),))
         self.runners[name] = runner
 
         async def pause(events: int) -> bool:
@@ -118,5 +118,5 @@ class Holding:
             if name not in self._host.streams:
                 await runner.stop(0.0)
         if joined:
-            runner.warn(())
+            runner.warn("limit", ())
         return joined

@@ -121,7 +121,8 @@ class Retention:
             half = await self._first_since(runner, limit // 2, held.end)
         for stream in runner.streams.values():
             # Commits continue, but somebody must act before the events are deleted.
-            stream.warn((_deleting(topic, limit),) if is_endangered(stream.recorded_low_water, half) else ())
+            found = (_deleting(topic, limit),) if is_endangered(stream.recorded_low_water, half) else ()
+            stream.warn("retention", found)
 
     async def _first_since(self, runner: PartitionRunner, age: int, end: int) -> int:
         """Return the first offset of records that are not older than `age` milliseconds; else the end."""

@@ -39,6 +39,7 @@ from sluicegate.coordinator.stream.links import Links, LogPartition
 from sluicegate.coordinator.stream.outcomes import outcomes_after
 from sluicegate.coordinator.stream.state_records import release_named
 from sluicegate.coordinator.stream.summary import Summaries
+from sluicegate.coordinator.stream.table_watch import TableWatch
 from sluicegate.coordinator.stream.telemetry import StreamTelemetry, Traces, log_order, name_of
 from sluicegate.coordinator.stream.views import is_another, write_view
 from sluicegate.coordinator.tasks import end
@@ -48,7 +49,7 @@ from sluicegate.events.orders import digest_of, skipped_record
 from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 from sluicegate.kafka.bodies import BodyUnavailable
 from sluicegate.kafka.reading import NotContiguous
-from sluicegate.lakes.port import Found, OutcomeUnknown, Published
+from sluicegate.lakes.port import Found, OutcomeUnknown, Published, TableState
 from sluicegate.state_store import ListenerView, StateStore, StateStoreUnavailable, StreamView
 
 log = structlog.get_logger(__name__)
@@ -95,6 +96,9 @@ class StreamRunner:
         self._partition = partition
         self._kafka = StreamAppender(self.stream, partition.number, links)
         self._files = StreamFiles(settings, links, partition)
+        self._tables = TableWatch(self._files.table, links.settings.table_check_interval)
+        self._warnings: dict[str, tuple[Condition, ...]] = {}
+        """Conditions that others than the core found, by who found them."""
         self._summaries = Summaries(settings.table)
         self._traces = Traces(self.stream, links.spans)
         self.running: set[asyncio.Task[None]] = set()
@@ -200,11 +204,12 @@ class StreamRunner:
         self.touched = False
         for effect in self.machine.poll(time.monotonic_ns() // 1_000_000):
             self._keep(asyncio.create_task(self._run(effect), name=f"{self.stream}/{type(effect).__name__}"))
-        policy = self.machine.replica.state.policy
+        state = self.machine.replica.state
         # While the log is read from its low-water mark, most of its events are decided already.
-        if self.machine.ready and policy.number:
-            task = self._files.start_checks(policy)
-            if task is not None:
+        if self.machine.ready and state.policy.number:
+            if (task := self._files.start_checks(state.policy)) is not None:
+                self._keep(task)
+            if self.machine.has_read_all and (task := self._tables.start(state)) is not None:
                 self._keep(task)
 
     def _keep(self, task: asyncio.Task[None]) -> None:
@@ -213,11 +218,14 @@ class StreamRunner:
 
     def tick(self) -> None:
         """Start the effects that time makes due, and report the conditions."""
+        if self._tables.changed and self.machine.ready:
+            self.machine.inspect_again()
         self.pump()
         self.report()
 
     def report(self) -> None:
         """Log the conditions that began or ended, and set their gauges."""
+        self.warn("tables", [*self._tables.conditions(self.machine.replica.state)])
         self.telemetry.conditions(self.machine.conditions())
 
     async def stop(self, grace: float) -> None:
@@ -287,7 +295,10 @@ class StreamRunner:
         """Run an effect on the table or the log; other effects follow a commit."""
         match effect:
             case InspectTable():
-                return await self._files.table.inspect(effect)
+                found = await self._files.table.inspect(effect)
+                if isinstance(found, TableState):
+                    self._tables.inspected(found.tables)
+                return found
             case Ask():
                 self.telemetry.asked(effect)
                 return await self._files.table.ask(effect)
@@ -352,9 +363,15 @@ class StreamRunner:
 
     # --- health -----------------------------------------------------------------------------------
 
-    def warn(self, conditions: Sequence[Condition]) -> None:
+    @property
+    def is_held(self) -> bool:
+        """True if the log is read at a limit, which lasts."""
+        return bool(self._warnings.get("limit"))
+
+    def warn(self, finder: str, conditions: Sequence[Condition]) -> None:
         """Set the conditions that somebody else than the core found."""
-        self.machine.warnings = tuple(conditions)
+        self._warnings[finder] = tuple(conditions)
+        self.machine.warnings = [each for found in self._warnings.values() for each in found]
 
     def measure(self, now_ms: int) -> None:
         """Update the gauges."""

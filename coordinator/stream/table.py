@@ -26,6 +26,7 @@ from sluicegate.coordinator.stream.prechecks import Arrived, Known, Passed, Term
 from sluicegate.coordinator.stream.summary import Event, Tally, sizes_of
 from sluicegate.events.codec import read_files
 from sluicegate.events.files import attempt_of, location_problem, names_problem
+from sluicegate.events.models import FurtherTable, KnownTable
 from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 from sluicegate.kafka.bodies import BodyUnavailable, WrittenEvent
 from sluicegate.lakes.capabilities import GroupCommitter, OpensGroups
@@ -134,9 +135,13 @@ _OUTDATED: Final = Cause(code=CauseCode.CHECKS_OUTDATED)
 class StreamTable:
     """One committer, opened when the table is inspected; one call at a time, in the order of the requests."""
 
-    def __init__(self, settings: StreamSettings, threads: Executor) -> None:
+    def __init__(self, settings: StreamSettings, threads: Executor, stall_after: float = 30.0) -> None:
+        """`stall_after`: seconds in which a further table that cannot be reached may come back."""
         self._settings = settings
         self._threads = threads
+        self._stall_after = stall_after
+        self._away: dict[tuple[str, str], float] = {}
+        """By name and step, the time since which a further table cannot be reached."""
         self._committer: Committer | None = None
         self._turn = asyncio.Lock()
         self.tally: Tally | None = None
@@ -186,6 +191,25 @@ class StreamTable:
     async def check_early(self, events: Mapping[int, WrittenEvent], terms: Terms) -> Mapping[int, Passed]:
         """Return those of these events that pass a check. Raises LakeUnavailable or TableRefused."""
         return await self._call(lambda: self._check_early(events, terms))
+
+    async def compare(self, tables: Mapping[str, KnownTable]) -> dict[str, Problem]:
+        """Return the trouble of further tables, those included that have not been reached for too long.
+
+        Raises LakeUnavailable or TableRefused.
+        """
+
+        def compare() -> dict[str, Problem]:
+            found = self._group().trouble(tables)
+            return {name: each for name in tables if (each := self._lasting(name, found.get(name)))}
+
+        return await self._call(compare)
+
+    async def further_tables(self) -> Mapping[str, FurtherTable | str]:
+        """Return the further tables of the settings, as the catalog has them, or why one cannot be used.
+
+        Raises LakeUnavailable or TableRefused.
+        """
+        return (await self._call(lambda: self._opened().inspect())).tables
 
     async def check(self, effect: CheckFiles, bodies: BodySource, known: Known = _UNKNOWN) -> Result:
         """Check the events' files, except those of events that passed a check before.
@@ -309,7 +333,7 @@ class StreamTable:
             if each.checked.premises == premises.get(each.table)
         }
         self._room = known.room
-        checks = {name: _Check(self, terms) for name in effect.parts}
+        checks = {name: _Check(self, name, terms) for name in effect.parts}
         skipped = _skipped(effect, checks, done)
         left = {each: regions[each] for each in regions if each not in skipped}
         problems = self._trouble(effect)
@@ -323,17 +347,35 @@ class StreamTable:
     def _trouble(self, effect: CheckFiles) -> dict[str, Problem]:
         """Return, by region, the trouble of a further table that its part of the cut would touch.
 
-        The trouble of one table is none of the stream.
+        The trouble of one table is none of the stream. One that cannot be read may be there again soon, so
+        the check is tried again meanwhile. Raises LakeUnavailable.
         """
         if not effect.tables:
             return {}
+        problems: dict[str, Problem] = {}
         found = self._group().trouble(effect.tables)
-        return {
-            region: found[name]
-            for region, names in effect.touched.items()
-            for name in sorted(names)
-            if name in found
-        }
+        for name in effect.tables:
+            trouble = found.get(name)
+            problem = self._lasting(name, trouble)
+            if problem is None and isinstance(trouble, LakeUnavailable):
+                raise LakeUnavailable(f"the table {name}: {trouble}") from trouble
+            if problem is not None:
+                touching = (region for region, names in effect.touched.items() if name in names)
+                problems |= dict.fromkeys(touching, problem)
+        return problems
+
+    def _lasting(
+        self, name: str, trouble: Problem | LakeUnavailable | None, step: str = "state"
+    ) -> Problem | None:
+        """Return the trouble of a further table that counts now; None if there is none yet."""
+        if not isinstance(trouble, LakeUnavailable):
+            self._away.pop((name, step), None)
+            return trouble
+        now = time.monotonic()
+        since = self._away.setdefault((name, step), now)
+        if now - since < self._stall_after:
+            return None
+        return Problem(code=Code.TABLE_UNUSABLE, table=name, detail=str(trouble))
 
     def _problems(
         self,
@@ -360,19 +402,33 @@ class StreamTable:
                 problems[region] = error.problem
             except BodyUnavailable as error:
                 problems[region] = Problem(code=Code.BODY_UNREADABLE, number=offset, cause=error.cause)
-            except (BadFiles, TableRefused) as error:
+            except BadFiles as error:
                 problems[region] = Problem(code=Code.FILES_EXCLUDED, detail=str(error))
         for region, check in checks.items():
             try:
                 if region not in problems:
                     check.finish()
-            except (BadFiles, TableRefused) as error:
-                problems[region] = Problem(code=Code.FILES_EXCLUDED, detail=str(error))
+            except _Unusable as error:
+                problems[region] = error.problem
         return problems
 
-    def check_step(self, events: Mapping[int, Arrived], terms: Terms) -> None:
-        """Check events together, and keep what passed within the memory. Raises as `_checked` does."""
-        for offset, each in self._checked(events, terms).items():
+    def check_step(self, region: str, name: str, events: Mapping[int, Arrived], terms: Terms) -> None:
+        """Check events of one region and table together, and keep what passed within the memory.
+
+        Raises _Unusable, or LakeUnavailable.
+        """
+        try:
+            passed = self._checked(events, terms)
+        except (BadFiles, TableRefused) as error:
+            refused = Problem(code=Code.FILES_EXCLUDED, table=name or None, detail=str(error))
+            raise _Unusable(refused, region) from error
+        except LakeUnavailable as error:
+            problem = self._lasting(name, error, "files") if name else None
+            if problem is None:
+                raise
+            raise _Unusable(problem, region) from error
+        self._away.pop((name, "files"), None)
+        for offset, each in passed.items():
             self._room -= each.held
             if self._room >= 0:
                 self._passed[offset] = each
@@ -502,8 +558,9 @@ def _skipped(effect: CheckFiles, checks: "_Checks", done: Mapping[int, Passed]) 
 class _Check:
     """The check of one region's events, in steps of bounded size."""
 
-    def __init__(self, table: StreamTable, terms: Terms) -> None:
+    def __init__(self, table: StreamTable, region: str, terms: Terms) -> None:
         self._table = table
+        self._region = region
         self._terms = terms
         self._twins = UniquePaths()
         self._events: dict[int, Arrived] = {}
@@ -514,7 +571,7 @@ class _Check:
         return self._twins.add_checked(events)
 
     def add(self, offset: int, event: Arrived, size: int) -> None:
-        """Take an event whose body has so many bytes. Raises BadFiles, LakeUnavailable."""
+        """Take an event whose body has so many bytes. Raises BadFiles, _Unusable, LakeUnavailable."""
         self._twins.add(event.files)
         self._events[offset] = event
         self._size += size
@@ -522,10 +579,11 @@ class _Check:
             self.finish()
 
     def finish(self) -> None:
-        """Check what has not been checked yet. Raises BadFiles, LakeUnavailable."""
+        """Check what has not been checked yet, table by table. Raises _Unusable, LakeUnavailable."""
         events, self._events, self._size = self._events, {}, 0
-        if events:
-            self._table.check_step(events, self._terms)
+        for name in dict.fromkeys(each.table for each in events.values()):
+            mine = {offset: each for offset, each in events.items() if each.table == name}
+            self._table.check_step(self._region, name, mine, self._terms)
 
 
 _Checks = Mapping[str, _Check]

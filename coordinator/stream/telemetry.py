@@ -283,6 +283,8 @@ def _fields(problem: Problem) -> dict[str, object]:
     fields: dict[str, object] = {"code": problem.code.value}
     if problem.region is not None:
         fields["region"] = problem.region
+    if problem.table is not None:
+        fields["table"] = problem.table
     if problem.code is Code.RETRYING:
         fields["effect"] = problem.names[0]
     return fields

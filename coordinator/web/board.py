@@ -252,7 +252,7 @@ class Board:
         view, kept = self._views.get(name), self._kept.get(name)
         # One that is still reading its log knows less than its former coordinator knew. One that is read at
         # its limit reads for long, and its condition has the reason.
-        reads = runner is not None and not runner.machine.ready and not runner.machine.warnings
+        reads = runner is not None and not runner.machine.ready and not runner.is_held
         if runner is not None and (not reads or (view is None and kept is None)):
             return self._live(runner)
         if kept is not None and (view is None or view.revision <= kept.revision):

@@ -307,12 +307,11 @@ class Coordinator:
                 found = fit(Limits(1_000, world.fits), self.machine.replica.log, effect.moves, lambda _: 1)
                 _, left = narrowed(self.machine.replica.log, parts, found)
                 trouble = committer.trouble(effect.tables)
-                problems |= {
-                    region: trouble[name]
-                    for region, names in effect.touched.items()
-                    for name in sorted(names)
-                    if name in trouble
-                }
+                for region, names in effect.touched.items():
+                    for why in (trouble[name] for name in sorted(names) if name in trouble):
+                        if isinstance(why, LakeUnavailable):
+                            raise why
+                        problems[region] = why
                 return FilesChecked({**problems, **found.problems}, found.upto, left)
             case Publish():
                 if any(offset < world.begin for offset in effect.offsets):

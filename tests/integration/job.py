@@ -154,13 +154,14 @@ class Job:
         attempt: str = "",
         rows: int = 0,
         size: int = 0,
+        table: str = "",
         partition: int | None = None,
     ) -> str:
         """Append an event; returns its id."""
         of_stream = event_type in (EventType.STREAM_COMMAND, EventType.CUT_DECIDED, EventType.STREAM_POLICY)
         region, incarnation = ("", "") if of_stream else (self.region, self.incarnation)
         place = (self.stream, region, incarnation, checkpoint, writer, attempt)
-        envelope = Envelope(str(uuid.uuid4()), event_type, *place, files, rows, size)
+        envelope = Envelope(str(uuid.uuid4()), event_type, *place, files, rows, size, table)
         message = encode_event(envelope, body, time.time_ns() // 1_000_000)
         if self.traceparent is not None and event_type is EventType.CHECKPOINT_COMPLETED:
             message.headers.append(("ce_traceparent", self.traceparent))

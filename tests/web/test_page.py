@@ -77,6 +77,27 @@ async def test_the_reason_comes_first_and_has_the_command(page: Page, server: Ex
     )
 
 
+async def test_further_tables_are_listed_with_their_part_of_the_vector(
+    page: Page, server: ExampleServer
+) -> None:
+    items = {"identifier": "shop.items", "decision": 127, "snapshot": {"id": 4, "identity": "77"}}
+    fresh = {"identifier": HOSTILE, "decision": 0, "snapshot": None}
+    server.add(make_stream("flights", tables={"items": items, "fresh": fresh}), make_stream("weather"))
+    await page.goto(f"{server.url}#stream=flights")
+    shown = page.get_by_role("list", name="Further tables of stream flights").get_by_role("listitem")
+    await expect(shown).to_have_text(
+        ["items (shop.items): commit 127, snapshot 4:77", f"fresh ({HOSTILE}): no commit yet"]
+    )
+    many = {f"t{number:03d}": fresh for number in range(500)}
+    server.push_streams(make_stream("flights", tables=many))
+    await expect(shown).to_have_count(21)
+    await expect(shown.last).to_have_text("and 480 more: sluicegate status --stream flights -v")
+    server.push_streams(make_stream("flights"))
+    await expect(shown).to_have_count(0)
+    title = stream_of(page, "flights").get_by_role("heading", name="Further tables")
+    await expect(title).to_be_hidden()
+
+
 # --- the matrix and the details -------------------------------------------------------------------
 
 

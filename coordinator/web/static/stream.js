@@ -92,15 +92,20 @@ class StreamBody {
     this.refusalsTitle = h("h3", { text: "Refusals" });
     this.listeners = h("ul", { class: "conditions", "aria-label": `Listeners of stream ${name}` });
     this.listenersTitle = h("h3", { text: "Listeners" });
+    this.tables = h("ul", { class: "conditions", "aria-label": `Further tables of stream ${name}` });
+    this.tablesTitle = h("h3", { text: "Further tables" });
     this.matrix = new Matrix(name, show);
     this.node = h("div", { class: "body" });
-    this.node.append(this.others, this.facts, this.refusalsTitle, this.refusals);
+    this.node.append(this.others, this.facts, this.tablesTitle, this.tables, this.refusalsTitle, this.refusals);
     this.node.append(this.listenersTitle, this.listeners, this.matrix.node);
   }
 
   update(stream, problems, cuts) {
     setFacts(this.facts, factsOf(stream, cuts));
     setItems(this.others, problems.slice(1).map(conditionParts));
+    const tables = tablesOf(stream.view);
+    setItems(this.tables, tables);
+    this.tablesTitle.hidden = tables.length === 0;
     const refused = refusalsOf(stream, problems);
     setItems(this.refusals, refused);
     this.refusalsTitle.hidden = this.refusals.hidden = refused.length === 0;
@@ -109,6 +114,20 @@ class StreamBody {
     this.listenersTitle.hidden = listeners.length === 0;
     this.matrix.update(stream, cuts);
   }
+}
+
+const MOST_TABLES = 20;
+
+/** Return a line for each further table: its name in the catalog, the newest commit that touched it, its snapshot. */
+function tablesOf(view) {
+  const all = Object.entries(view.tables ?? {});
+  const lines = all.slice(0, MOST_TABLES).map(([name, each]) => {
+    const touched = each.decision ? `commit ${number(each.decision)}` : "no commit yet";
+    const snapshot = each.snapshot ? `, snapshot ${each.snapshot.id}:${each.snapshot.identity}` : "";
+    return [`${name} (${each.identifier}): ${touched}${snapshot}`];
+  });
+  const more = all.length - lines.length;
+  return more > 0 ? [...lines, [`and ${number(more)} more: `, { code: `sluicegate status --stream ${view.stream} -v` }]] : lines;
 }
 
 /** Return a line for each listener: its place, its backlog, and the problem that keeps it from progress. */

@@ -10,6 +10,7 @@ from sluicegate.events.models import Position, SnapshotRef
 from sluicegate.state_store import (
     AssignmentView,
     ConditionView,
+    FurtherTableView,
     ListenerView,
     MemoryStateStore,
     ProblemView,
@@ -56,6 +57,15 @@ FULL = view(
         SavepointView(name="s1", targets={"EWR": at("i1", 14)}),
         SavepointView(name="d1", drain=True),
     ),
+    tables={
+        "items": FurtherTableView(
+            identifier="shop.items",
+            identity="uuid",
+            location="file:///items",
+            decision=6,
+            snapshot=SnapshotRef(id=4, identity="77"),
+        )
+    },
     watermark=-5,
     assignment=AssignmentView(number=3, regions=("EWR", "JFK", "LGA"), after=5),
     regions={
@@ -89,6 +99,7 @@ FULL = view(
     conditions=(
         ConditionView(kind="stall", code="table-unfit", message='table "t" is away\nSee `sluicegate check`.'),
         ConditionView(kind="stall", code="files-lost", region="JFK", message="Region JFK is stalled."),
+        ConditionView(kind="stall", code="table-unusable", table="items", message="The table items"),
     ),
     paused=True,
 )

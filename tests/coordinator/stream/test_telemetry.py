@@ -118,8 +118,8 @@ def test_metrics_show_the_current_conditions_with_their_codes() -> None:
     metrics = Metrics()
     shown = StreamTelemetry("flights", metrics, ())
 
-    def value(kind: str, code: str) -> float | None:
-        labels = {"stream": "flights", "kind": kind, "code": code}
+    def value(kind: str, code: str, table: str = "") -> float | None:
+        labels = {"stream": "flights", "kind": kind, "code": code, "table": table}
         return value_of(metrics, "stream_conditions", **labels)
 
     shown.conditions(
@@ -127,11 +127,14 @@ def test_metrics_show_the_current_conditions_with_their_codes() -> None:
             condition("stall", Code.FILES_LOST, region="EWR"),
             condition("stall", Code.FILES_LOST, region="JFK"),
             condition("wait", Code.WAITS_FOR_REGIONS, names=("LGA",)),
+            condition("stall", Code.TABLE_UNUSABLE, table="items"),
         ]
     )
+    assert value("stall", "table-unusable", "items") == 1
     assert (value("stall", "files-lost"), value("wait", "waits-for-regions")) == (2, 1)
     shown.conditions([condition("stall", Code.FILES_LOST, region="JFK")])
     assert (value("stall", "files-lost"), value("wait", "waits-for-regions")) == (1, None)
+    assert value("stall", "table-unusable", "items") is None
 
 
 def test_refusals_are_logged_when_they_are_sent_and_not_by_a_second_owner() -> None:

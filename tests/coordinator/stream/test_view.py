@@ -5,7 +5,7 @@ from sluicegate.coordinator.core.state_record import Condition
 from sluicegate.coordinator.observe.view import view_of
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.views import write_view
-from sluicegate.events.models import SnapshotRef
+from sluicegate.events.models import FurtherTable, KnownTable, SnapshotRef, StreamPolicy, TableVersion
 from sluicegate.events.problems import Code, Problem
 from sluicegate.state_store import AssignmentView, MemoryStateStore, PendingView, SavepointView, StreamView
 from tests.coordinator.telemetry.records import NOW, ONE, OTHER, position, record, region, undecided
@@ -91,6 +91,27 @@ def test_conditions_have_kind_code_and_sentence() -> None:
         ("stall", "files-lost", "JFK"),
     ]
     assert view.conditions[1].message.startswith("Region JFK is stalled: files of checkpoint 10 are lost.")
+
+
+def test_the_further_tables_of_the_policy_are_as_of_the_newest_outcome() -> None:
+    items = FurtherTable(identifier="shop.items", identity="uuid", location="file:///items")
+    newest = TableVersion(decision=3, snapshot=SnapshotRef(id=5, identity="55"))
+    tables = {"refunds": KnownTable(terms=items), "items": KnownTable(terms=items, newest=newest)}
+    policy = StreamPolicy(number=2, tables={"items": items, "refunds": items})
+    condition = Condition(
+        kind="stall", problem=Problem(code=Code.TABLE_UNUSABLE, table="items", detail="gone")
+    )
+    left_out = {"former": KnownTable(terms=items)}
+    found = record({"policy": policy, "tables": {**tables, **left_out}}, conditions=[condition])
+    view = view_of(found, SETTINGS, NOW)
+    assert {name: (each.identifier, each.decision, each.snapshot) for name, each in view.tables.items()} == {
+        "items": ("shop.items", 3, SnapshotRef(id=5, identity="55")),
+        "refunds": ("shop.items", 0, None),
+    }
+    assert [(each.code, each.region, each.table) for each in view.conditions] == [
+        ("table-unusable", None, "items")
+    ]
+    assert "The table items of stream flights takes no commits: gone" in view.conditions[0].message
 
 
 def test_the_assignment_and_pending_savepoints() -> None:

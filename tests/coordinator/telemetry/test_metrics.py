@@ -48,7 +48,7 @@ def test_gauges_of_revoked_partitions_and_streams_are_removed() -> None:
     for name in ("pending_files", *ages, *more, "stream_single_region"):
         assert value_of(metrics, name, stream="theirs") is None
         assert value_of(metrics, name, stream="mine") is not None
-    labels = {"kind": "stall", "code": "table-unfit"}
+    labels = {"kind": "stall", "code": "table-unfit", "table": ""}
     assert value_of(metrics, "stream_conditions", stream="theirs", **labels) is None
     assert value_of(metrics, "stream_conditions", stream="mine", **labels) == 1
     # Counters continue, or rates would jump.

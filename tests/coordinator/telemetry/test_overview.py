@@ -11,7 +11,7 @@ from sluicegate.coordinator.core.state_record import Condition, StateRecord, Wai
 from sluicegate.coordinator.core.table import TableProgress
 from sluicegate.coordinator.observe.view import view_of
 from sluicegate.coordinator.settings.model import StreamSettings
-from sluicegate.events.models import SnapshotRef
+from sluicegate.events.models import FurtherTable, KnownTable, SnapshotRef, StreamPolicy, TableVersion
 from sluicegate.events.problems import Code, Problem
 from sluicegate.state_store import StreamView
 from tests.coordinator.telemetry.records import NOW, ONE, OTHER, position, record, undecided
@@ -38,6 +38,34 @@ def lines(found: StateRecord, *, live: bool = True, verbose: bool = False, as_of
         **view_of(found, None, as_of).model_dump(mode="json"),
     }
     return lines_of(shown, NOW, verbose=verbose)
+
+
+def of_tables(count: int) -> StateRecord:
+    """Return a record of a stream with so many further tables, of which the first one is touched."""
+    terms = [
+        FurtherTable(identifier=f"shop.t{n:03d}", identity=f"u{n}", location=f"file:///t{n}")
+        for n in range(count)
+    ]
+    known = {f"t{n:03d}": KnownTable(terms=each) for n, each in enumerate(terms)}
+    newest = TableVersion(decision=3, snapshot=SnapshotRef(id=5, identity="55"))
+    known["t000"] = known["t000"].model_copy(update={"newest": newest})
+    policy = StreamPolicy(number=1, tables=dict(zip(known, terms, strict=True)))
+    return record({"policy": policy, "tables": known})
+
+
+def test_each_further_table_has_its_part_of_the_vector() -> None:
+    shown = [line for line in lines(of_tables(2)) if "table" in line]
+    assert shown == [
+        "  table t000 (shop.t000): commit 3, snapshot 5:55",
+        "  table t001 (shop.t001): no commit yet",
+    ]
+
+
+def test_of_many_further_tables_the_first_ones_are_listed() -> None:
+    shown = [line for line in lines(of_tables(499)) if "table" in line]
+    assert len(shown) == 21
+    assert shown[-1] == "  and 479 further tables (--verbose: all)"
+    assert len([line for line in lines(of_tables(499), verbose=True) if "table" in line]) == 499
 
 
 def line_of(name: str, found: StateRecord, **more: Any) -> str:
