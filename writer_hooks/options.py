@@ -466,9 +466,9 @@ class SinkOptions:
         name = self.only if table is None else table
         self.require_table(name)
         own = require_name("writer", writer)
-        return Attempt(
-            incarnation, checkpoint, require_name("writer", f"{name}.{own}") if name else own, name
-        )
+        if name:
+            own = require_name("writer", f"{name}.{own}")
+        return Attempt(incarnation, checkpoint, own, table=name)
 
     def require_table(self, name: str) -> None:
         """Raise BadOption unless this names a table that the sink may write; empty: the stream's own."""
