@@ -152,7 +152,7 @@ func TestConversation(t *testing.T) {
 	s := open(t)
 	driver := func() *Driver {
 		return &Driver{Stream: "flights", Region: "EWR", Writer: "w-0", Regions: []string{"EWR"},
-			Format: "iceberg", Location: "file:///lake/flights",
+			Format: "iceberg", Anchor: "file:///lake/flights", Location: "file:///lake/flights",
 			Incarnation: s.messages[s.at].Headers["ce_incarnation"], NewID: rand.Text}
 	}
 	one := driver()

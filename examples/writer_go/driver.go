@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // ErrEnded means that another process has taken the region over, or that an operator has ended the incarnation.
@@ -30,7 +31,9 @@ type Driver struct {
 	Regions                []string
 	Incarnation            string        // random for each process
 	NewID                  func() string // ids of events
-	Format, Location       string        // of the table; the location is a URI
+	Anchor                 string        // location of the stream's own table, as a URI
+	Table                  string        // name of the further table that gets the rows; empty: the stream's own
+	Format, Location       string        // of the table that gets the rows
 	SchemaID, SpecID       int64
 	TableIdentity          string
 
@@ -50,7 +53,7 @@ func (d *Driver) event(kind string, checkpoint int64, body map[string]any) Event
 func (d *Driver) Registration(end int64) Event {
 	return d.event("region.registered", NoCheckpoint, map[string]any{
 		"takes_over": end, "assignment": map[string]any{"number": 0, "regions": d.Regions},
-		"table": d.Location, "bounded": true, "offsets_kind": offsetsKind})
+		"table": d.Anchor, "tables": strings.Fields(d.Table), "bounded": true, "offsets_kind": offsetsKind})
 }
 
 // Begin continues at the position of an answer. It returns a Refused, or another error if it cannot continue there.
@@ -89,7 +92,7 @@ func (d *Driver) FileName(attempt string) string {
 func (d *Driver) Written(attempt string, files []File) Event {
 	event := d.event("files.written", d.Number(), map[string]any{"format": d.Format, "location": d.Location,
 		"schema_id": d.SchemaID, "spec_id": d.SpecID, "table_identity": d.TableIdentity, "files": files})
-	event.Writer, event.Attempt, event.Files = d.Writer, attempt, files
+	event.Writer, event.Attempt, event.Table, event.Files = d.Writer, attempt, d.Table, files
 	return event
 }
 

@@ -18,7 +18,7 @@ STREAM: Final = "shop"
 USER: Final = "sluicegate-shop"
 """Commit user of the stream."""
 FURTHER: Final = {"items": "shop.items", "Refunds": "shop.refunds"}
-"""By name, the further tables; one name has a capital letter, which Spark does not keep in an option's name."""
+"""By name, the further tables. Spark does not keep the capital letter in the name of an option."""
 ORDERS: Final = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us"))])
 ITEMS: Final = pa.schema([("id", pa.int64()), ("text", pa.string())])
 
