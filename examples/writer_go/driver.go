@@ -88,7 +88,8 @@ func (d *Driver) FileName(attempt string) string {
 	return FileName(d.Stream, d.Region, d.Incarnation, d.Number(), d.Writer, attempt)
 }
 
-// Written lists the files of the attempt that has won. They are durable.
+// Written lists the files of the attempt that has won. They are durable. Files that do not fit into the completion are
+// published by this event before it.
 func (d *Driver) Written(attempt string, files []File) Event {
 	event := d.event("files.written", d.Number(), map[string]any{"format": d.Format, "location": d.Location,
 		"schema_id": d.SchemaID, "spec_id": d.SpecID, "table_identity": d.TableIdentity, "files": files})
@@ -96,11 +97,18 @@ func (d *Driver) Written(attempt string, files []File) Event {
 	return event
 }
 
-// Completed completes the next checkpoint, which has the rows before `end`, and advances.
-func (d *Driver) Completed(written Event, end int64) Event {
+// Completed completes the next checkpoint, which has the rows before `end`, and advances. The completion has the files
+// in it, or it names the event that has them and that was published before.
+func (d *Driver) Completed(written Event, published bool, end int64) Event {
 	digest := fmt.Sprintf("rows:%d-%d", d.Next, end)
-	event := d.event("checkpoint.completed", d.Number(), map[string]any{"events": []string{written.ID},
-		"predecessor": d.Last, "source_digest": digest, "source_offsets": fmt.Sprintf(`{"next":%d}`, end)})
+	body := map[string]any{"events": []string{}, "files": written.Body,
+		"predecessor": d.Last, "source_digest": digest, "source_offsets": fmt.Sprintf(`{"next":%d}`, end)}
+	event := written
+	if published {
+		body["events"], body["files"] = []string{written.ID}, nil
+		event = d.event("", d.Number(), nil)
+	}
+	event.Type, event.Body = "checkpoint.completed", body
 	d.Last = &Position{Incarnation: d.Incarnation, Checkpoint: d.Number(), Digest: digest}
 	d.Next = end
 	return event

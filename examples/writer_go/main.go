@@ -114,11 +114,7 @@ func checkpoint(ctx context.Context, d *Driver, log *Log, end int64, write func(
 	if err != nil {
 		return err
 	}
-	written := d.Written(attempt, []File{file})
-	if err := log.Publish(ctx, written); err != nil {
-		return err
-	}
-	return log.Publish(ctx, d.Completed(written, end))
+	return log.Publish(ctx, d.Completed(d.Written(attempt, []File{file}), false, end))
 }
 
 // hear takes all new messages into account, and waits until at most `ahead` checkpoints are not committed.
