@@ -2,7 +2,8 @@
 
 The ones of a table belong to its maintenance: ReadsHistory, FindsOrphans, CopiesFiles, OpensNewest,
 NamesFolders, KeepsAccounts, NamesCleaner, MakesTags and DescribesPartitions. `capable` asks for one. The ones
-of a format belong to its adapter: EvolvesSchema, HasLocalCatalog, and `file_options.FollowsFileOptions`.
+of a format belong to its adapter: OpensGroups, FindsFurtherTables, EvolvesSchema, HasLocalCatalog, and
+`file_options.FollowsFileOptions`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -90,6 +91,18 @@ class OpensGroups(Adapter, Protocol):
 
         `wanted`: by name, the identifiers of the further tables of the settings, and allowed locations beside
         their own. `inspect` reads them.
+        """
+        ...
+
+
+@runtime_checkable
+class FindsFurtherTables(Adapter, Protocol):
+    """Capability: the further tables of a stream can be found by their names. Writers need it."""
+
+    def further(self, table: TableRef, identifier: str) -> TableRef:
+        """Return the table of this name in the catalog of another one, at the location that it has there.
+
+        Raises TableRefused or LakeUnavailable.
         """
         ...
 

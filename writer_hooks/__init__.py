@@ -2,9 +2,10 @@
 
 Why the parts exist
 -------------------
-A job writes one stream into one table. It has one region, or several regions that may fail independently.
+A job writes one stream into its table, and into further tables of the catalog if its options name some. It
+has one region, or several regions that may fail independently.
 Each region reads its part of the source in checkpoints, numbered without gaps; a batch of Spark is a
-checkpoint. The coordinator decides which checkpoints of all regions become one commit of the table. The
+checkpoint. The coordinator decides which checkpoints of all regions become one commit of all tables. The
 hooks are the part of this protocol that runs in the job. They commit nothing, and import nothing of the
 coordinator: both know only the events (`sluicegate.events`).
 
@@ -24,6 +25,8 @@ What may never happen
   events are acknowledged before. Only with asynchronous uploads the events follow, and the commit waits.
 - A completion is repeated with other content. What may be in the log is sent again as it was, with the same
   id, or never again.
+- An event has files of two tables, or a writer has one attempt for two. So the name of a writer contains that
+  of a further table.
 - A file is deleted whose event may be in the log. After an error of a publication the outcome is unknown,
   and files stay.
 - A region counts as idle while rows are written for it. The log has the beginning of a checkpoint after

@@ -148,9 +148,9 @@ class Job:
         """The checkpoint of the job, for writers in other processes."""
         return self.begun.checkpoint
 
-    def write(self, writer: str, rows: Rows) -> WriterResult:
+    def write(self, writer: str, rows: Rows, table: str | None = None) -> WriterResult:
         """Write rows as one writer of the job, as `OpenCheckpoint.write` does."""
-        return self.checkpoint.write(writer, rows)
+        return self.checkpoint.write(writer, rows, table)
 
     def finish(self, results: Iterable[WriterResult], timeout: float | None = None) -> None:
         """Publish the events of these results and the completion, and wait until the job is committed.

@@ -14,17 +14,24 @@ from urllib.parse import urlsplit
 
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
-from sluicegate.events.models import NAME_PATTERN, Assignment
+from sluicegate.events.models import MOST_FURTHER_TABLES, NAME_PATTERN, Assignment
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes import Adapter
-from sluicegate.lakes.capabilities import EVOLVE_VALUES, Evolve, evolving
+from sluicegate.lakes.capabilities import EVOLVE_VALUES, Evolve, FindsFurtherTables, evolving
 from sluicegate.lakes.file_options import NAMES as FILE_NAMES
 from sluicegate.lakes.file_options import BadFileOption, FileOptions
 from sluicegate.lakes.port import TableRef, TableRefused
 from sluicegate.lakes.registry import DEFAULT_FORMAT, adapter
 from sluicegate.texts import counted
 from sluicegate.writer_hooks.errors import BadOption
-from sluicegate.writer_hooks.region import DEFAULT_PREFIX, FOREVER, KAFKA_PREFIX, KafkaSettings, Region
+from sluicegate.writer_hooks.region import (
+    DEFAULT_PREFIX,
+    FOREVER,
+    KAFKA_PREFIX,
+    Attempt,
+    KafkaSettings,
+    Region,
+)
 
 if TYPE_CHECKING:
     from sluicegate.lakes.spooled import Wrap
@@ -324,12 +331,17 @@ NAME: Final = "sluicegate"
 """Name of the data source, for `format`."""
 TABLE_PREFIX: Final = "table."
 """Prefix of options for the lake adapter, which receives them without it."""
+TABLES_PREFIX: Final = "tables."
+"""Prefix of options that name further tables of the stream: each has the name of one in the catalog."""
+TABLE_NAME: Final = "table.name"
+"""Option with the name of the one further table that a sink writes."""
 
 _KNOWN: Final = (
     "stream",
     "region",
     "table",
     "path",
+    TABLE_NAME,
     "format",
     "topic.prefix",
     "event.time.column",
@@ -347,6 +359,7 @@ _KNOWN: Final = (
     "checkpointlocation",
     "queryname",
 )
+_OF_TABLES: Final = ("table", "path", "format", "event.time.column", "evolve", *FILE_NAMES)
 _NAME: Final = re.compile(NAME_PATTERN)
 _SMALLEST_MESSAGE: Final = 16_384
 _DEFAULT_MESSAGE: Final = 1_000_000  # below Kafka's default limit of 1,048,588
@@ -360,6 +373,7 @@ class Target:
 
     adapter: Adapter
     table: TableRef
+    """The stream's own table."""
     event_time_column: str | None
     message_max_bytes: int
     evolve: Evolve = "never"
@@ -369,6 +383,21 @@ class Target:
     """Function that returns the storage of the data files, in place of that of the table."""
     with_facts: bool = False
     """True: the events get facts of their files, and need room for them."""
+    further: tuple[str, str] | None = None
+    """Name and identifier of the further table that the attempt writes to; None: it is the stream's own."""
+
+    def found_table(self) -> TableRef:
+        """Return the table to write to. A further one is looked for in the catalog.
+
+        Raises TableRefused or LakeUnavailable.
+        """
+        if self.further is None:
+            return self.table
+        name, identifier = self.further
+        try:
+            return _finding(self.adapter).further(self.table, identifier)
+        except TableRefused as error:
+            raise TableRefused(f"the option {TABLES_PREFIX}{name} cannot be used: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,6 +422,10 @@ class SinkOptions:
     """Options of asynchronous uploads; None: each task uploads its own files."""
     work: Work | None = None
     """The user's work on the files of a task that uploads them itself."""
+    tables: tuple[tuple[str, str], ...] = ()
+    """Names of the further tables that the sink may write, with their identifiers in the catalog."""
+    only: str = ""
+    """The only one of them, which gets all rows; empty: rows that name no table go to the stream's own."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, located: bool = True) -> "SinkOptions":
@@ -416,22 +449,56 @@ class SinkOptions:
             files=_files(options),
             uploads=Uploads.parse(options),
             work=Work.parse(options),
+            tables=tuple(_tables(options).items()),
+            only=options.get(TABLE_NAME, ""),
         )
 
     def table_ref(self) -> TableRef:
         """Return the table as its adapter reads it. Raises BadOption."""
         return _table_ref(self.format, self.table, self.table_options)
 
-    def target(self) -> Target:
-        """Return what an attempt needs to know of the table. Raises BadOption."""
+    def attempt(self, incarnation: str, checkpoint: int, writer: str, table: str | None = None) -> Attempt:
+        """Begin an attempt of a writer at a table; None: the one that the options name.
+
+        The name of the writer contains that of a further table: events of one writer are of one attempt, and
+        each table has attempts of its own. Raises BadOption.
+        """
+        name = self.only if table is None else table
+        self.require_table(name)
+        own = require_name("writer", writer)
+        if name:
+            own = require_name("writer", f"{name}.{own}")
+        return Attempt(incarnation, checkpoint, own, table=name)
+
+    def require_table(self, name: str) -> None:
+        """Raise BadOption unless this names a table that the sink may write; empty: the stream's own."""
+        if name and name not in dict(self.tables):
+            known = ", ".join(each for each, _ in self.tables) or "none"
+            raise BadOption(
+                f"the options of this writer name no table {name!r} of the stream {self.region.stream}; "
+                f"known: {known}. Correct the name, or add the option {TABLES_PREFIX}{name}: the name of the "
+                "table in the catalog, as in the settings of the coordinators"
+            )
+
+    def target(self, table: str = "") -> Target:
+        """Return what an attempt at a table needs to know. Raises BadOption."""
+        self.require_table(table)
+        # The options name columns of one table.
+        has_columns, files = table == self.only, self.files
         return Target(
             adapter=_adapter(self.format),
             table=self.table_ref(),
-            event_time_column=self.event_time_column,
+            event_time_column=self.event_time_column if has_columns else None,
             message_max_bytes=self.message_max_bytes,
             evolve=self.evolve,
-            files=self.files,
+            files=files.without_columns() if files is not None and not has_columns else files,
+            further=(table, dict(self.tables)[table]) if table else None,
         )
+
+    def targets(self) -> list[Target]:
+        """Return the targets of all tables that the sink may write. Raises BadOption."""
+        names = [name for name, _ in self.tables]
+        return [self.target(name) for name in (names if self.only else ["", *names])]
 
 
 def wrong_values(given: Mapping[str, str], *, located: bool = True) -> list[str]:
@@ -446,16 +513,18 @@ def wrong_values(given: Mapping[str, str], *, located: bool = True) -> list[str]
     return list(dict.fromkeys(found))
 
 
-def table_of(given: Mapping[str, str]) -> tuple[str, TableRef, str | None, Evolve, FileOptions | None]:
-    """Return format, table, column of the event time, `evolve` and options of files.
-
-    The other options may be anything.
+def targets_of(given: Mapping[str, str]) -> list[Target]:
+    """Return the targets of a sink, whatever the options are that say nothing of its tables.
 
     Raises BadOption.
     """
-    options = _lower(given)
-    column = options.get("event.time.column") or None
-    return _format(options), _named_table(options), column, _evolve(options), _files(options)
+    own = {
+        name: value
+        for name, value in _lower(given).items()
+        if name in _OF_TABLES or name.startswith((TABLE_PREFIX, TABLES_PREFIX))
+    }
+    others = {"stream": "s", "region": "r", f"{KAFKA_PREFIX}bootstrap.servers": "h:1"}
+    return SinkOptions.parse({**own, **others}, located=False).targets()
 
 
 def log_of(given: Mapping[str, str]) -> tuple[KafkaSettings, TopicNames]:
@@ -470,7 +539,15 @@ def location_of(given: Mapping[str, str]) -> str:
 
 
 def _lower(given: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in given.items()}
+    """Return options by their names in lower case. The name of a table keeps its case."""
+    return {
+        TABLES_PREFIX + name[len(TABLES_PREFIX) :] if _is_table(name) else name.lower(): value
+        for name, value in given.items()
+    }
+
+
+def _is_table(option: str) -> bool:
+    return option.lower().startswith(TABLES_PREFIX)
 
 
 def _location(options: Mapping[str, str]) -> str:
@@ -536,14 +613,56 @@ def _files(options: Mapping[str, str]) -> FileOptions | None:
 
 
 def _table_options(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    own = [(name, value) for name, value in options.items() if name.startswith(TABLE_PREFIX)]
+    own = [
+        (name, value)
+        for name, value in options.items()
+        if name.startswith(TABLE_PREFIX) and name != TABLE_NAME
+    ]
     return tuple(sorted((name.removeprefix(TABLE_PREFIX), value) for name, value in own))
+
+
+def _tables(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the further tables that the sink may write: by name, their identifiers. Raises BadOption."""
+    found = {}
+    for option in filter(_is_table, options):
+        name = require_name(option, option.removeprefix(TABLES_PREFIX))
+        found[name] = _required(options, option, "the name of the table in the catalog, NAMESPACE.TABLE")
+    if len(found) > MOST_FURTHER_TABLES:
+        raise BadOption(
+            f"the options {TABLES_PREFIX}* name {len(found)} tables, and a stream has at most "
+            f"{MOST_FURTHER_TABLES} beside its own. Use several streams"
+        )
+    if found:
+        _finding(_adapter(_format(options)))
+    only = options.get(TABLE_NAME)
+    if only is None:
+        return found
+    # Spark gives the names of options in lower case.
+    identifier = found.get(only, found.get(only.lower()))
+    if identifier is None:
+        raise BadOption(
+            f"the option {TABLE_NAME} is {only!r}, and the option {TABLES_PREFIX}{only} is missing: the name "
+            "of that table in the catalog"
+        )
+    return {require_name(TABLE_NAME, only): identifier}
+
+
+def _finding(opened: Adapter) -> FindsFurtherTables:
+    """Return an adapter as one that finds further tables. Raises BadOption if its format cannot."""
+    if not isinstance(opened, FindsFurtherTables):
+        raise BadOption(
+            f"the options {TABLES_PREFIX}* cannot be used: the format {opened.name} cannot change several "
+            "tables in one step. Give each table a stream of its own"
+        )
+    return opened
 
 
 def _require_known(options: Mapping[str, str]) -> None:
     """Refuse all unknown names in one error. Raises BadOption."""
     wrong = [
-        name for name in options if name not in _KNOWN and not name.startswith((KAFKA_PREFIX, TABLE_PREFIX))
+        name
+        for name in options
+        if name not in _KNOWN and not name.startswith((KAFKA_PREFIX, TABLE_PREFIX, TABLES_PREFIX))
     ]
     if not wrong:
         return
@@ -551,7 +670,8 @@ def _require_known(options: Mapping[str, str]) -> None:
     noun = "options" if len(shown) > 1 else "option"
     raise BadOption(
         f"unknown {noun} {', '.join(shown)}; known are {', '.join(_KNOWN[:-2])}, checkpointLocation, "
-        f"{KAFKA_PREFIX}* (the Kafka client) and {TABLE_PREFIX}* (the table format)"
+        f"{KAFKA_PREFIX}* (the Kafka client), {TABLE_PREFIX}* (the table format) and {TABLES_PREFIX}* "
+        "(further tables)"
     )
 
 
@@ -573,6 +693,7 @@ def _region(options: Mapping[str, str]) -> Region:
         ),
         bounded=truth(options, "bounded"),
         table=_named_table(options).location,
+        tables=tuple(_tables(options)),
         topic_prefix=_topic_prefix(options),
         publish_timeout=seconds(options, "publish.timeout", _DEFAULT_TIMEOUT),
         registration_timeout=_registration_timeout(options),
@@ -670,6 +791,7 @@ _PARTS: Final[tuple[Callable[[Mapping[str, str]], object], ...]] = (
     _number,
     lambda options: whole(options, "assignment.after", 0, 0),
     _named_table,
+    _tables,
     KafkaSettings.from_options,
     _topic_prefix,
     lambda options: truth(options, "bounded"),

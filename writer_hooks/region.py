@@ -164,6 +164,8 @@ class Region:
     bounded: bool = False
     table: str | None = None
     """URI of the table's folder, in the form that the coordinator compares; None: unknown."""
+    tables: tuple[str, ...] = ()
+    """Names of the further tables that the job writes."""
     topic_prefix: str = DEFAULT_PREFIX
     publish_timeout: float = 60.0
     """Seconds in which Kafka must acknowledge published events."""
@@ -247,6 +249,7 @@ class Region:
             planned=tuple(planned),
             assignment=self.assignment,
             table=self.table,
+            tables=self.tables,
             bounded=self.bounded,
             probe=probe,
             rests=rests,
@@ -263,6 +266,8 @@ class Attempt:
     writer: str
     id: str = field(default_factory=lambda: uuid4().hex)
     """Random for each try. It distinguishes the files and events of different tries of a writer."""
+    table: str = ""
+    """Further table of the stream that it writes to; empty: the stream's own."""
 
 
 def label_of(region: Region, attempt: Attempt) -> str:
@@ -310,4 +315,4 @@ def file_event(region: Region, attempt: Attempt, body: FilesWritten) -> Event:
         writer=attempt.writer,
         attempt=attempt.id,
     )
-    return Event(with_counts(envelope, body), body)
+    return Event(with_counts(envelope._replace(table=attempt.table), body), body)

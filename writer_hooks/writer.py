@@ -23,9 +23,9 @@ from sluicegate.events.files import HEADROOM
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes import FileWriter
 from sluicegate.lakes.file_options import open_writer
-from sluicegate.lakes.port import SchemaMismatch
+from sluicegate.lakes.port import SchemaMismatch, TableRef
 from sluicegate.writer_hooks.errors import BadOption, HookError, NotOurs
-from sluicegate.writer_hooks.options import SinkOptions, Target, require_name
+from sluicegate.writer_hooks.options import SinkOptions, Target
 from sluicegate.writer_hooks.region import Attempt, Event, Region, files_written, label_of
 from sluicegate.writer_hooks.upload.delivery import delivery_of
 
@@ -68,18 +68,18 @@ class AttemptWriter:
         if batch.num_rows == 0:
             return
         if self._writer is None:
-            target = self._target
+            target, table = self._target, self._target.found_table()
             if target.evolve == "add-columns":
                 # Only such a writer needs the module, which loads pyarrow.
                 from sluicegate.lakes.new_columns import evolve
 
-                evolve(target.adapter, target.table, batch.schema)
-            self._writer = self._open(target)
+                evolve(target.adapter, table, batch.schema)
+            self._writer = self._open(target, table)
         self._writer.write(batch)
 
-    def _open(self, target: Target) -> FileWriter:
+    def _open(self, target: Target, table: TableRef) -> FileWriter:
         label = label_of(self._region, self._attempt)
-        of_table = (target.adapter, target.table, target.event_time_column, label, target.files)
+        of_table = (target.adapter, table, target.event_time_column, label, target.files)
         if target.wrap is None:
             return open_writer(*of_table)
         # Only asynchronous uploads, and the user's work on files, need the module.
@@ -188,8 +188,9 @@ def _held_message(attempt: Attempt, name: str, found: Mapping[str, Any]) -> Mess
         raise ValueError("an event is none of files")
     if not isinstance(read_files(event, body), FilesWritten):
         raise ValueError("the body of an event is malformed")  # noqa: TRY004
-    place = (event.id, event.incarnation, event.checkpoint, event.writer, event.attempt)
-    if place != (name, attempt.incarnation, attempt.checkpoint, attempt.writer, attempt.id):
+    place = (event.id, event.incarnation, event.checkpoint, event.writer, event.attempt, event.table)
+    own = (attempt.incarnation, attempt.checkpoint, attempt.writer, attempt.id, attempt.table)
+    if place != (name, *own):
         raise ValueError("an event is one of another attempt")
     return Message(key_of(event.stream, event.region, event.checkpoint), body, headers)
 
@@ -257,16 +258,16 @@ class OpenCheckpoint:
     process: str = ""
     """The driver's process. It publishes the event of a writer there, too, if one message has room for it."""
 
-    def write(self, writer: str, rows: Rows) -> "WriterResult":
+    def write(self, writer: str, rows: Rows, table: str | None = None) -> "WriterResult":
         """Write rows as one writer, and return when the files and their description are safe.
 
         In another process than the driver's, Kafka has acknowledged their event then. In the driver's, the
         completion publishes it.
 
-        `writer` names a part of the checkpoint: letters, digits, `_`, `.` and `-`. Raises the errors of
-        `Writer`.
+        `writer` names a part of the checkpoint: letters, digits, `_`, `.` and `-`. `table` is as in `Writer`,
+        and so are the errors. Each table has results of its own.
         """
-        with Writer(self, writer) as open_writer:
+        with Writer(self, writer, table) as open_writer:
             open_writer.write(rows)
             return open_writer.finish()
 
@@ -289,18 +290,24 @@ class Writer:
     of all others are orphans. A context that ends without `finish` gives the attempt up.
     """
 
-    def __init__(self, checkpoint: OpenCheckpoint, name: str) -> None:
-        """Begin an attempt. Raises BadOption for wrong options, or for a name that is none."""
+    def __init__(self, checkpoint: OpenCheckpoint, name: str, table: str | None = None) -> None:
+        """Begin an attempt. Raises BadOption for wrong options, or for a name that is none.
+
+        `table`: the name of a further table of the stream, as in the options `tables.*`. Empty, it is the
+        stream's own table. Without it, the rows go to the table of the option `table.name`, else to the
+        stream's own. One writer may write to several tables, each by a `Writer` of its own.
+        """
         options = SinkOptions.parse(checkpoint.options, located=False)
         self._region = options.region
-        self._attempt = Attempt(checkpoint.incarnation, checkpoint.number, require_name("writer", name))
+        self._attempt = options.attempt(checkpoint.incarnation, checkpoint.number, name, table)
         most_held = 0.0
         if checkpoint.held:
             most_held = math.inf
         elif checkpoint.process == this_process():
             most_held = options.message_max_bytes - HEADROOM
         self._delivery = delivery_of(options, self._attempt, most_held)
-        self._writer = AttemptWriter(self._region, self._attempt, self._delivery.target(options.target()))
+        target = self._delivery.target(options.target(self._attempt.table))
+        self._writer = AttemptWriter(self._region, self._attempt, target)
         self._is_over = False
         self._lock = threading.Lock()
         """Held by each call, which may come from several threads."""

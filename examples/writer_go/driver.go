@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // ErrEnded means that another process has taken the region over, or that an operator has ended the incarnation.
@@ -30,7 +31,9 @@ type Driver struct {
 	Regions                []string
 	Incarnation            string        // random for each process
 	NewID                  func() string // ids of events
-	Format, Location       string        // of the table; the location is a URI
+	Anchor                 string        // location of the stream's own table, as a URI
+	Table                  string        // name of the further table that gets the rows; empty: the stream's own
+	Format, Location       string        // of the table that gets the rows
 	SchemaID, SpecID       int64
 	TableIdentity          string
 
@@ -50,7 +53,7 @@ func (d *Driver) event(kind string, checkpoint int64, body map[string]any) Event
 func (d *Driver) Registration(end int64) Event {
 	return d.event("region.registered", NoCheckpoint, map[string]any{
 		"takes_over": end, "assignment": map[string]any{"number": 0, "regions": d.Regions},
-		"table": d.Location, "bounded": true, "offsets_kind": offsetsKind})
+		"table": d.Anchor, "tables": strings.Fields(d.Table), "bounded": true, "offsets_kind": offsetsKind})
 }
 
 // Begin continues at the position of an answer. It returns a Refused, or another error if it cannot continue there.
@@ -85,19 +88,27 @@ func (d *Driver) FileName(attempt string) string {
 	return FileName(d.Stream, d.Region, d.Incarnation, d.Number(), d.Writer, attempt)
 }
 
-// Written lists the files of the attempt that has won. They are durable.
+// Written lists the files of the attempt that has won. They are durable. Files that do not fit into the completion are
+// published by this event before it.
 func (d *Driver) Written(attempt string, files []File) Event {
 	event := d.event("files.written", d.Number(), map[string]any{"format": d.Format, "location": d.Location,
 		"schema_id": d.SchemaID, "spec_id": d.SpecID, "table_identity": d.TableIdentity, "files": files})
-	event.Writer, event.Attempt, event.Files = d.Writer, attempt, files
+	event.Writer, event.Attempt, event.Table, event.Files = d.Writer, attempt, d.Table, files
 	return event
 }
 
-// Completed completes the next checkpoint, which has the rows before `end`, and advances.
-func (d *Driver) Completed(written Event, end int64) Event {
+// Completed completes the next checkpoint, which has the rows before `end`, and advances. The completion has the files
+// in it, or it names the event that has them and that was published before.
+func (d *Driver) Completed(written Event, published bool, end int64) Event {
 	digest := fmt.Sprintf("rows:%d-%d", d.Next, end)
-	event := d.event("checkpoint.completed", d.Number(), map[string]any{"events": []string{written.ID},
-		"predecessor": d.Last, "source_digest": digest, "source_offsets": fmt.Sprintf(`{"next":%d}`, end)})
+	body := map[string]any{"events": []string{}, "files": written.Body,
+		"predecessor": d.Last, "source_digest": digest, "source_offsets": fmt.Sprintf(`{"next":%d}`, end)}
+	event := written
+	if published {
+		body["events"], body["files"] = []string{written.ID}, nil
+		event = d.event("", d.Number(), nil)
+	}
+	event.Type, event.Body = "checkpoint.completed", body
 	d.Last = &Position{Incarnation: d.Incarnation, Checkpoint: d.Number(), Digest: digest}
 	d.Next = end
 	return event

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -29,7 +30,9 @@ func main() {
 	flag.StringVar(&driver.Region, "region", "EU", "region, which is also the value of the column origin")
 	regions := flag.String("regions", "EU", "all regions of the stream, with commas between them")
 	flag.StringVar(&driver.Format, "format", "iceberg", "iceberg or delta")
-	location := flag.String("location", "", "folder of the table")
+	location := flag.String("location", "", "folder of the table that gets the rows")
+	flag.StringVar(&driver.Table, "table", "", "name of that table, if it is a further one of the stream, for iceberg")
+	anchor := flag.String("anchor", "", "folder of the stream's own table then")
 	flag.Int64Var(&driver.SchemaID, "schema-id", 0, "id of the table's schema, for iceberg")
 	flag.Int64Var(&driver.SpecID, "spec-id", 0, "id of the table's partition spec, for iceberg")
 	flag.StringVar(&driver.TableIdentity, "table-identity", "", "identity of the table")
@@ -39,6 +42,7 @@ func main() {
 	ahead := flag.Int64("ahead", 10, "completed checkpoints that are not committed at most")
 	flag.Parse()
 	driver.Regions, driver.Location = strings.Split(*regions, ","), "file://"+*location
+	driver.Anchor = "file://" + cmp.Or(*anchor, *location)
 	if driver.Format == "delta" {
 		driver.SchemaID = deltaSchemaID()
 	}
@@ -110,11 +114,7 @@ func checkpoint(ctx context.Context, d *Driver, log *Log, end int64, write func(
 	if err != nil {
 		return err
 	}
-	written := d.Written(attempt, []File{file})
-	if err := log.Publish(ctx, written); err != nil {
-		return err
-	}
-	return log.Publish(ctx, d.Completed(written, end))
+	return log.Publish(ctx, d.Completed(d.Written(attempt, []File{file}), false, end))
 }
 
 // hear takes all new messages into account, and waits until at most `ahead` checkpoints are not committed.

@@ -45,6 +45,7 @@ type Event struct {
 	ID, Type, Stream, Region, Incarnation string
 	Checkpoint                            int64 // NoCheckpoint if the type has none
 	Writer, Attempt                       string
+	Table                                 string // a further table of the stream; empty: the stream's own
 	Files                                 []File
 	Body                                  map[string]any
 }
@@ -81,6 +82,9 @@ func (e Event) Record() (*kgo.Record, error) {
 		names = append(names, "ce_writer", "ce_attempt", "ce_files", "ce_rows", "ce_bytes")
 		texts = append(texts, e.Writer, e.Attempt, strconv.Itoa(len(e.Files)),
 			strconv.FormatInt(rows, 10), strconv.FormatInt(size, 10))
+	}
+	if e.Table != "" {
+		names, texts = append(names, "ce_table"), append(texts, e.Table)
 	}
 	record := &kgo.Record{Key: []byte(key), Value: value}
 	for at, name := range names {

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -134,6 +135,13 @@ class IcebergAdapter:
             return RestTransactions(catalog)
 
         return Group(anchor, opened, transactions, wanted)
+
+    def further(self, table: TableRef, identifier: str) -> TableRef:
+        """Return a table in the catalog of another one, on its branch. Raises as the capability says."""
+        named = TableRef(identifier, "", {**table.options, "identifier": identifier})
+        with closing(open_catalog(named, Files())) as catalog:
+            view = TableView(load_existing(named, catalog))
+        return replace(named, location=view.event_location)
 
     def open_maintenance(self, table: TableRef) -> IcebergMaintenance:
         """Open the maintenance; the table need not exist yet. Raises TableRefused."""

@@ -20,7 +20,7 @@ from sluicegate.lakes.port import (
 )
 from sluicegate.writer_hooks import BadOption
 from sluicegate.writer_hooks import options as options_module
-from sluicegate.writer_hooks.options import SinkOptions, Target, table_of
+from sluicegate.writer_hooks.options import SinkOptions, Target, targets_of
 from sluicegate.writer_hooks.region import Attempt, KafkaSettings, Region
 from sluicegate.writer_hooks.spark.preflight import table_troubles
 from sluicegate.writer_hooks.writer import write_attempt
@@ -145,9 +145,9 @@ def test_the_option_needs_a_format_with_the_capability(
 def test_the_column_of_the_event_time_may_come_with_the_first_rows(tmp_path: Path) -> None:
     make_table(tmp_path)
     options = {**OPTIONS, "table": str(tmp_path / "default.db" / "flights"), "event.time.column": "seen"}
-    (trouble,) = table_troubles(*table_of(options))
+    (trouble,) = table_troubles(*targets_of(options))
     assert "has no column seen" in trouble
-    assert list(table_troubles(*table_of(options | {"evolve": "add-columns"}))) == []
+    assert list(table_troubles(*targets_of(options | {"evolve": "add-columns"}))) == []
     options |= {"event.time.column": "airport", "evolve": "add-columns"}
-    (trouble,) = table_troubles(*table_of(options))
+    (trouble,) = table_troubles(*targets_of(options))
     assert "airport cannot be used as event.time.column" in trouble

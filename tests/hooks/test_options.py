@@ -12,7 +12,7 @@ from sluicegate.events.models import Assignment
 from sluicegate.lakes import adapter
 from sluicegate.lakes.file_options import Compression, FileOptions, SortColumn
 from sluicegate.writer_hooks import BadOption
-from sluicegate.writer_hooks.options import Backpressure, SinkOptions, Target, Work, table_of, wrong_values
+from sluicegate.writer_hooks.options import Backpressure, SinkOptions, Target, Work, targets_of, wrong_values
 from sluicegate.writer_hooks.region import Attempt, KafkaSettings, Region
 from sluicegate.writer_hooks.spark.preflight import table_troubles
 from sluicegate.writer_hooks.writer import write_attempt
@@ -269,11 +269,11 @@ def test_all_wrong_values_are_named_and_so_is_an_unknown_option() -> None:
 def test_options_that_contradict_the_table_are_found_before_the_start(tmp_path: Path) -> None:
     DeltaTable.create(str(tmp_path), pa.schema([("id", pa.int64())]))
     options = OPTIONS | {"path": str(tmp_path), "file.sort": "colour", "file.statistics": "id"}
-    (trouble,) = table_troubles(*table_of(options))
+    (trouble,) = table_troubles(*targets_of(options))
     assert "the option file.sort names colour" in trouble
     # The column may come with the first rows.
-    assert list(table_troubles(*table_of(options | {"evolve": "add-columns"}))) == []
-    assert list(table_troubles(*table_of(options | {"file.sort": "id desc"}))) == []
+    assert list(table_troubles(*targets_of(options | {"evolve": "add-columns"}))) == []
+    assert list(table_troubles(*targets_of(options | {"file.sort": "id desc"}))) == []
 
 
 def test_a_task_follows_the_options(tmp_path: Path) -> None:

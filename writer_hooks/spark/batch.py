@@ -239,19 +239,22 @@ class _BatchWait:
 
 
 def write_task(
-    options: SinkOptions, marker: IncarnationMarker, batches: Iterable["pa.RecordBatch"]
+    options: SinkOptions,
+    marker: IncarnationMarker,
+    batches: Iterable["pa.RecordBatch"],
+    table: str | None = None,
 ) -> WriterResult:
-    """Write a task's rows to files. The result has their events, which the driver publishes.
+    """Write a task's rows to files of a table. The result has their events, which the driver publishes.
 
     If the events are large, Kafka has acknowledged them on return, and the result has their ids. If that
     publication fails, the files stay, because their events may be in the log. With asynchronous uploads,
     files and events are durable on this machine on return, and its uploader publishes them.
     """
-    attempt = _this_attempt(marker)
+    attempt = _this_attempt(options, marker, table)
     region = options.region
     delivery = delivery_of(options, attempt, _MOST_HELD)
     try:
-        target = delivery.target(options.target())
+        target = delivery.target(options.target(attempt.table))
         written, events = write_attempt(region, attempt, target, local_times(batches))
         held = delivery.deliver(events)
     finally:
@@ -272,7 +275,7 @@ def local_times(batches: Iterable["pa.RecordBatch"]) -> Iterator["pa.RecordBatch
         yield batch.replace_schema_metadata(LOCAL_TIMES)
 
 
-def _this_attempt(marker: IncarnationMarker) -> Attempt:
+def _this_attempt(options: SinkOptions, marker: IncarnationMarker, table: str | None) -> Attempt:
     # A driver without PySpark learns from `attach` or ForeachBatch what to install.
     from pyspark import TaskContext
 
@@ -288,7 +291,7 @@ def _this_attempt(marker: IncarnationMarker) -> Attempt:
             f"a task of the query {query} was given the sink of the query {marker.query}; the "
             "checkpoint location must be the query's own"
         )
-    return Attempt(marker.incarnation, int(batch), f"p{context.partitionId():05d}")
+    return options.attempt(marker.incarnation, int(batch), f"p{context.partitionId():05d}", table)
 
 
 _kept = False

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from sluicegate.writer_hooks.errors import BadCheckpointLocation, BadOption, HookError, NotOurs
-from sluicegate.writer_hooks.options import SinkOptions
+from sluicegate.writer_hooks.options import TABLE_NAME, TABLES_PREFIX, SinkOptions
 from sluicegate.writer_hooks.spark.batch import (
     BATCH_PROPERTY,
     QUERY_PROPERTY,
@@ -216,7 +216,7 @@ def _require_append(execution: Any) -> None:
 
 Options = Mapping[str, str]
 Split = Callable[["DataFrame", int], Mapping[str, "DataFrame"]]
-"""Function of a batch and its id that returns the rows of each stream, by the names of the streams."""
+"""Function of a batch and its id that returns rows by the names of their tables, or of their streams."""
 
 _COLUMN: Final = "outcome"
 _LOCATION: Final = "checkpointLocation"
@@ -232,14 +232,20 @@ class ForeachBatch:
     def __init__(self, options: Options | Mapping[str, Options], split: Split | None = None) -> None:
         """Make a sink from the options of one stream, `checkpointLocation` of the query among them.
 
-        With `split`, `options` has the options of each stream, by names of the user's choice. `split` returns
-        the rows of the streams by these names. A stream without rows may be left out. The rows of the batch
-        are cached until all streams are written. Raises BadOption, and HookError if Spark or a package is
-        missing.
+        With `split`, a batch has rows for several tables. `split` returns them by name: those of the options
+        `tables.*`, and the empty name for the stream's own table. All of them are one checkpoint, and one
+        commit.
+
+        Or `options` has the options of several streams, by names of the user's choice, and `split` returns
+        the rows of the streams by these names. Then each stream is committed on its own.
+
+        A name without rows may be left out. The rows of the batch are cached until all of them are written.
+        Raises BadOption, and HookError if Spark or a package is missing.
         """
         require_spark("ForeachBatch")
         require_arrow()
-        self._streams = _one_stream(options) if split is None else _several_streams(options)
+        several = split is not None and any(isinstance(each, Mapping) for each in options.values())
+        self._streams = _several_streams(options) if several else _one_stream(options, split)
         self._split = split
         ATTACHED.add_function(self)
 
@@ -263,12 +269,12 @@ class ForeachBatch:
             streams = [stream.begin(batch, call) for stream, call in zip(self._streams, calls, strict=True)]
             self._announce(batch)
             if self._split is None:
-                streams[0].write(frame)
+                streams[0].write({self._streams[0].options.only: frame})
             else:
                 _write_parts(self._split, frame, batch_id, streams)
 
     def _announce(self, batch: "RunningBatch") -> None:
-        if self._split is not None:
+        if not self._streams[0].is_only:
             keys = [each.key(batch.query) for each in self._streams]
             for add_streams in ATTACHED.on_streams:
                 add_streams(batch.query, keys)
@@ -284,6 +290,13 @@ class _Stream:
     options: SinkOptions
     is_only: bool
     """True if the query writes no other one."""
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """Names by which `split` returns rows of the stream, with the tables that these are for."""
+        if not self.is_only:
+            return {self.name: self.options.only}
+        return {name: name for name in ("", *dict(self.options.tables))}
 
     def name_in(self, query: str) -> str:
         """Return the name of the stream within this process, however its location is spelled."""
@@ -328,11 +341,14 @@ class _StreamBatch:
     digest: str
     """Digest of the source range that the batch had at its start."""
 
-    def write(self, rows: "DataFrame | None") -> None:
-        """Write rows, and complete the batch. Raises HookError, and the errors of Spark."""
+    def write(self, rows: Mapping[str, "DataFrame"]) -> None:
+        """Write rows by the names of their tables, and complete the batch.
+
+        Raises HookError, and the errors of Spark.
+        """
         number, options = self.batch.number, self.stream.options
         try:
-            outcomes = [] if rows is None else self._run_tasks(rows)
+            outcomes = [each for table, own in rows.items() for each in self._run_tasks(own, table)]
         except BaseException as error:
             reason = f"the tasks of the batch failed: {type(error).__name__}"
             registry = require_attached(ATTACHED.registry)
@@ -354,9 +370,12 @@ class _StreamBatch:
         CheckpointLocation(options.checkpoint_location).note_completed(self.marker, number)
         self.call.state = CallState.COMPLETED
 
-    def _run_tasks(self, rows: "DataFrame") -> list[WriterResult]:
-        """Write rows in one action. Only the results that it returns count: those of the winning attempts."""
-        task = partial(_write_partition, self.stream.options, self.marker)
+    def _run_tasks(self, rows: "DataFrame", table: str) -> list[WriterResult]:
+        """Write rows of a table in one action.
+
+        Only the results that it returns count: those of the winning attempts.
+        """
+        task = partial(_write_partition, self.stream.options, self.marker, table)
         try:
             found = rows.mapInArrow(task, f"{_COLUMN} string").collect()
         except Exception as error:
@@ -371,33 +390,33 @@ class _StreamBatch:
 
 
 def _write_parts(split: Split, frame: "DataFrame", batch_id: int, streams: Sequence[_StreamBatch]) -> None:
-    """Write the rows of each stream. All of them see the same rows of the batch."""
+    """Write the rows of all tables and streams. All of them see the same rows of the batch."""
     was_cached = frame.is_cached
     frame = frame.persist()
     try:
-        parts = split(frame, batch_id)
-        known = [each.stream.name for each in streams]
+        parts = {name: rows for name, rows in split(frame, batch_id).items() if rows is not None}
+        known = [name for each in streams for name in each.stream.parts]
         if unknown := sorted(set(parts) - set(known)):
             raise NotOurs(
                 f"split returned rows for {', '.join(map(repr, unknown))}, which ForeachBatch has no options "
                 f"of; known are {', '.join(map(repr, known))}. Correct the names that split returns"
             )
-        if all(parts.get(name) is None for name in known):
+        if not parts:
             frame.count()  # A stateful query writes its state only if its rows are computed.
         for each in streams:
-            each.write(parts.get(each.stream.name))
+            each.write({table: parts[name] for name, table in each.stream.parts.items() if name in parts})
     finally:
         if not was_cached:
             frame.unpersist()
 
 
 def _write_partition(
-    options: SinkOptions, marker: IncarnationMarker, batches: Iterator["pa.RecordBatch"]
+    options: SinkOptions, marker: IncarnationMarker, table: str, batches: Iterator["pa.RecordBatch"]
 ) -> Iterator["pa.RecordBatch"]:
     """Write the rows of a task, and yield its result as one row."""
     import pyarrow as pa
 
-    outcome = write_task(options, marker, batches)
+    outcome = write_task(options, marker, batches, table)
     yield pa.RecordBatch.from_arrays([pa.array([outcome.to_json()], pa.string())], names=[_COLUMN])
 
 
@@ -413,7 +432,7 @@ def _outcomes(texts: Sequence[str]) -> list[WriterResult]:
     return found
 
 
-def _one_stream(options: Mapping[str, object]) -> list[_Stream]:
+def _one_stream(options: Mapping[str, object], split: Split | None) -> list[_Stream]:
     if any(isinstance(value, Mapping) for value in options.values()):
         raise BadOption(
             "ForeachBatch was given options of several streams, but no function that divides the rows: use "
@@ -421,6 +440,12 @@ def _one_stream(options: Mapping[str, object]) -> list[_Stream]:
         )
     given = {name: str(value) for name, value in options.items()}
     parsed = SinkOptions.parse(given)
+    if split is not None and (parsed.only or not parsed.tables):
+        wrong = f"leave the option {TABLE_NAME} out" if parsed.only else "add an option for each further one"
+        raise BadOption(
+            f"with split, ForeachBatch writes all tables of the options {TABLES_PREFIX}*: {wrong}. To write "
+            "several streams, use ForeachBatch({name: options, ...}, split=function)"
+        )
     # A query that wrote several streams keeps the marker of this one.
     location = location_of_stream(parsed.checkpoint_location, parsed.region.stream)
     if stream_of(parsed.checkpoint_location) is None and CheckpointLocation(location).has_own_marker():
@@ -456,8 +481,8 @@ def _several_streams(options: Mapping[str, object]) -> list[_Stream]:
     streams = [each.options.region.stream for each in found]
     if not streams or len(set(streams)) != len(streams):
         raise BadOption(
-            f"with split, ForeachBatch needs streams that differ, and was given {streams}. One stream is one "
-            "table: give each its own option stream"
+            f"with split, ForeachBatch needs streams that differ, and was given {streams}. Give each its own "
+            f"option stream. Several tables of one stream are its options {TABLES_PREFIX}*"
         )
     return found
 

@@ -7,9 +7,9 @@ from importlib.util import find_spec
 from typing import Final
 
 from sluicegate.kafka.topics import TopicNames
-from sluicegate.lakes import Adapter, LakeError, adapter
-from sluicegate.lakes.capabilities import Evolve, evolving
-from sluicegate.lakes.file_options import FileOptions, open_writer
+from sluicegate.lakes import Adapter, LakeError
+from sluicegate.lakes.capabilities import evolving
+from sluicegate.lakes.file_options import open_writer
 from sluicegate.lakes.port import TableRef, TableRefused
 from sluicegate.lakes.registry import install_line
 from sluicegate.writer_hooks.errors import (
@@ -21,7 +21,14 @@ from sluicegate.writer_hooks.errors import (
     RegistrationUnanswered,
     TopicMissing,
 )
-from sluicegate.writer_hooks.options import SinkOptions, location_of, log_of, table_of, wrong_values
+from sluicegate.writer_hooks.options import (
+    SinkOptions,
+    Target,
+    location_of,
+    log_of,
+    targets_of,
+    wrong_values,
+)
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import KafkaSettings
 from sluicegate.writer_hooks.registration import coordinator_advice
@@ -108,37 +115,38 @@ def troubles(sink: SinkOptions, timeout: float) -> Iterator[str]:
 
     The checks run on the driver, so problems of executors are not found.
     """
-    yield from table_troubles(sink.format, sink.table_ref(), sink.event_time_column, sink.evolve, sink.files)
+    yield from table_troubles(*sink.targets())
     yield from log_troubles(sink.region.kafka, TopicNames(sink.region.topic_prefix), timeout)
 
 
-def table_troubles(
-    table_format: str,
-    table: TableRef,
-    event_time_column: str | None,
-    evolve: Evolve = "never",
-    files: FileOptions | None = None,
-) -> Iterator[str]:
-    """Yield the reasons why the table cannot be written at present."""
-    kind = adapter(table_format)
-    cannot = "its table cannot be written from the driver's machine"
-    if files is not None and evolve == "add-columns":
+def table_troubles(*targets: Target) -> Iterator[str]:
+    """Yield the reasons why tables cannot be written at present."""
+    for target in targets:
+        yield from _table_troubles(target)
+
+
+def _table_troubles(target: Target) -> Iterator[str]:
+    kind, files, column = target.adapter, target.files, target.event_time_column
+    further = "" if target.further is None else f" {target.further[0]}"
+    evolves = target.evolve == "add-columns"
+    if files is not None and evolves:
         # The first rows may bring the columns that the options name.
         files = files.without_columns()
     try:
+        table = target.found_table()
         open_writer(kind, table, None, files=files).abort()
-        is_new = evolve == "add-columns" and _lacks(kind, table, event_time_column)
+        is_new = evolves and _lacks(kind, table, column)
     except LakeError as error:
-        unseen = f". The option event.time.column ({event_time_column}) could not be compared with it"
-        yield f"{cannot}: {error}{unseen if event_time_column else ''}"
+        unseen = f". The option event.time.column ({column}) could not be compared with it" if column else ""
+        yield f"its table{further} cannot be written from the driver's machine: {error}{unseen}"
         return
     # A column that the table lacks comes with the first rows.
-    if event_time_column is None or is_new:
+    if column is None or is_new:
         return
     try:
-        kind.open_writer(table, event_time_column).abort()
+        kind.open_writer(table, column).abort()
     except LakeError as error:
-        yield f"the column {event_time_column} cannot be used as event.time.column: {error}"
+        yield f"the column {column} cannot be used as event.time.column: {error}"
 
 
 def _lacks(kind: Adapter, table: TableRef, column: str | None) -> bool:
@@ -189,7 +197,7 @@ def _all_troubles(options: Mapping[str, str], timeout: float) -> Iterator[str]:
     unreachable: list[str] = []
     # What is suppressed is among the wrong options.
     with suppress(BadOption, TableRefused):
-        yield from table_troubles(*table_of(options))
+        yield from table_troubles(*targets_of(options))
     with suppress(BadOption):
         unreachable += log_troubles(*log_of(options), timeout)
     yield from unreachable

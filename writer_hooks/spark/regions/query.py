@@ -14,7 +14,7 @@ from sluicegate.writer_hooks.options import SinkOptions, wrong_values
 from sluicegate.writer_hooks.region import Region
 from sluicegate.writer_hooks.registration import Stopped, ask, running
 from sluicegate.writer_hooks.spark.checkpoint import CheckpointLocation, new_incarnation
-from sluicegate.writer_hooks.spark.foreach import ForeachBatch
+from sluicegate.writer_hooks.spark.foreach import ForeachBatch, Split
 from sluicegate.writer_hooks.spark.incarnation import rest_region
 from sluicegate.writer_hooks.spark.preflight import has_data_source
 from sluicegate.writer_hooks.spark.regions.division import Rows, Source, assigned, divided
@@ -76,6 +76,8 @@ class RunnerSettings:
     backoff: Backoff = field(default_factory=Backoff)
     status_interval: float = 60.0
     """Seconds between lines of the log with the state of each region."""
+    split: Split | None = None
+    """Function of the rows of each table, as that of ForeachBatch; None: the rows are those of one table."""
 
     def sink_options(self, plans: Plans, plan: Plan, region: str) -> dict[str, str]:
         """Return the options of the sink of a region's query."""
@@ -107,9 +109,11 @@ def require_options(options: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def chosen_sink(sink: str | None) -> Sink:
+def chosen_sink(sink: str | None, split: Split | None = None) -> Sink:
     """Return the way of writing: the data source where Spark has it, unless a setting overrides."""
-    match sink:
+    if split is not None and sink == "data-source":
+        raise BadOption("the data source writes one table. With split, use sink='foreach-batch'")
+    match sink if split is None else "foreach-batch":
         case None:
             return "data-source" if has_data_source() else "foreach-batch"
         case "foreach-batch":
@@ -169,7 +173,9 @@ class RegionQuery:
             writer = writer.format("sluicegate").options(**options)
         else:
             location = options["checkpointLocation"]
-            writer = writer.foreachBatch(ForeachBatch(options)).option("checkpointLocation", location)
+            writer = writer.foreachBatch(ForeachBatch(options, self.settings.split)).option(
+                "checkpointLocation", location
+            )
         return writer.trigger(**trigger) if trigger else writer
 
     def rows(self) -> "DataFrame":

@@ -14,6 +14,7 @@ from sluicegate.events.problems import Code
 from sluicegate.writer_hooks.commit_feed import CommitFeed
 from sluicegate.writer_hooks.errors import BadOption, HookError, PublishFailed, RegistrationUnanswered
 from sluicegate.writer_hooks.region import Region
+from sluicegate.writer_hooks.spark.foreach import Split
 from sluicegate.writer_hooks.spark.regions.change import Change, require_change, require_same_source
 from sluicegate.writer_hooks.spark.regions.division import (
     KAFKA,
@@ -74,6 +75,7 @@ class RegionRunner:
     - `base`: location of the plans and of all checkpoint locations, an absolute path or a URI.
     - `trigger`: arguments of `trigger` of each query. Default: Spark's.
     - `sink`: `data-source` or `foreach-batch`. Default: the data source, if Spark has it.
+    - `split`: a function that returns the rows of each table, as that of `ForeachBatch`, which then writes.
     - `status_interval`: seconds between lines of the log with the state of each region.
     - `first_assignment`: number and `assignment.after` of the first plan, for a stream that had
       assignments before.
@@ -89,6 +91,7 @@ class RegionRunner:
         base: str,
         trigger: Mapping[str, Any] | None = None,
         sink: str | None = None,
+        split: Split | None = None,
         backoff: Backoff | None = None,
         status_interval: float = 60.0,
         first_assignment: tuple[int, int] = (1, 0),
@@ -106,10 +109,11 @@ class RegionRunner:
         self._plans = Plans(base)
         self._settings = RunnerSettings(
             require_options(options),
-            chosen_sink(sink),
+            chosen_sink(sink, split),
             dict(trigger or {}),
             backoff or Backoff(),
             status_interval,
+            split,
         )
         self._supervisors: dict[str, RegionSupervisor] = {}
         self._held = ExitStack()

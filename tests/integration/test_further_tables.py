@@ -1,0 +1,196 @@
+"""Each way in to several tables of one stream, with a real coordinator: one checkpoint is one decision."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluicegate.events.models import CheckpointCompleted, FilesWritten, RegionRegistered
+from sluicegate.writer_hooks import (
+    BadOption,
+    ForeachBatch,
+    Job,
+    OpenCheckpoint,
+    RegistrationRefused,
+    WriterResult,
+)
+from sluicegate.writer_hooks.upload.spool import Spool
+from tests.integration.coordinator import running
+from tests.integration.coroutines import AsyncRegionDriver
+from tests.integration.job import make_topics, read_events
+from tests.integration.shops import Shop, items, orders
+from tests.integration.sparkjob import SparkThread
+from tests.integration.uploading import spool
+from tests.integration.waiting import until
+
+pytestmark = pytest.mark.kafka
+
+__all__ = ["spool"]
+
+
+@pytest.mark.seam
+async def test_plain_python_writes_two_tables_in_one_commit(
+    kafka_bootstrap: str, unique: str, tmp_path: Path
+) -> None:
+    shop, names = Shop.make(tmp_path), await make_topics(kafka_bootstrap, unique)
+    options = shop.options(kafka_bootstrap, unique)
+    async with running(shop.settings(kafka_bootstrap, unique)), AsyncRegionDriver(options) as driver:
+        checkpoint = await driver.begin()
+        with pytest.raises(BadOption, match="name no table 'itms' of the stream shop; known: items, Refunds"):
+            checkpoint.write("w0", items([9]), table="itms")
+        # As in another process.
+        sent = OpenCheckpoint.from_json(checkpoint.to_json())
+        results = [sent.write("w0", orders(1)), sent.write("w0", items([10, 11]), table="items")]
+        results = [WriterResult.from_json(each.to_json()) for each in results]
+        await driver.complete(checkpoint, results, source_offsets={"at": 1})
+        await driver.await_commit(checkpoint)
+        assert (shop.ids(), shop.ids("items"), shop.ids("Refunds")) == ([1], [10, 11], [])
+        assert (shop.decisions(), shop.decisions("items")) == (["1"], ["1"])
+        # A checkpoint of a further table alone is carried by its completion.
+        following = await driver.begin()
+        alone = [following.write("w0", items([20]), table="Refunds")]
+        await driver.complete(following, alone, source_offsets={"at": 2})
+        await driver.await_commit(following)
+        assert (shop.ids(), shop.ids("items"), shop.ids("Refunds")) == ([1], [10, 11], [20])
+        assert (shop.decisions(), shop.decisions("items"), shop.decisions("Refunds")) == (
+            ["1", "2"],
+            ["1"],
+            ["2"],
+        )
+        vector = shop.vector()
+    assert vector["decision"] == 2
+    found = {name: (decision, shop.ids_at(name, at)) for name, (decision, at) in vector["tables"].items()}
+    assert found == {"items": (1, [10, 11]), "Refunds": (2, [20])}
+    log = await read_events(kafka_bootstrap, names.events)
+    asked = [each.body for each in log if isinstance(each.body, RegionRegistered)]
+    assert {each.tables for each in asked} == {("items", "Refunds")}
+    assert {each.table for each in asked} == {f"file://{shop.location()}"}
+    files = {each.envelope.table: each.body for each in log if isinstance(each.body, FilesWritten)}
+    assert {name: each.location for name, each in files.items()} == {
+        name: f"file://{shop.location(name)}" for name in ("", "items")
+    }
+    first, second = [each.envelope for each in log if isinstance(each.body, CheckpointCompleted)]
+    assert (first.table, second.table, second.writer) == ("", "Refunds", "Refunds.w0")
+
+
+@pytest.mark.seam
+async def test_a_job_writes_two_tables_and_an_unknown_table_refuses_it(
+    kafka_bootstrap: str, unique: str, tmp_path: Path
+) -> None:
+    shop = Shop.make(tmp_path)
+    await make_topics(kafka_bootstrap, unique)
+    options = shop.options(kafka_bootstrap, unique)
+
+    def run(job_id: str, given: dict[str, str]) -> None:
+        with Job(given, job_id) as job:
+            assert job.start()
+            job.finish([job.write("w0", orders(1, 2)), job.write("w0", items([10]), table="items")])
+
+    async with running(shop.settings(kafka_bootstrap, unique, {"items": "shop.items"})):
+        with pytest.raises(RegistrationRefused, match="Refunds"):
+            await asyncio.to_thread(lambda: run("monday", options))
+        known = {name: value for name, value in options.items() if name != "tables.Refunds"}
+        await asyncio.to_thread(lambda: run("monday", known))
+        assert (shop.ids(), shop.ids("items")) == ([1, 2], [10])
+        assert (shop.decisions(), shop.decisions("items")) == (["1"], ["1"])
+
+
+@pytest.mark.seam
+async def test_an_uploader_keeps_the_table_of_each_event(
+    kafka_bootstrap: str, unique: str, tmp_path: Path, spool: Spool
+) -> None:
+    shop = Shop.make(tmp_path)
+    await make_topics(kafka_bootstrap, unique)
+    uploads = {"upload": "async", "upload.spool": spool.folder}
+    options = shop.options(kafka_bootstrap, unique, **uploads)
+    async with running(shop.settings(kafka_bootstrap, unique)), AsyncRegionDriver(options) as driver:
+        checkpoint = await driver.begin()
+        results = [checkpoint.write("w0", orders(1)), checkpoint.write("w0", items([10]), table="items")]
+        assert [each.held for each in results] == [(), ()]
+        await driver.complete(checkpoint, results, source_offsets={"at": 1})
+        await driver.await_commit(checkpoint)
+    assert (shop.ids(), shop.ids("items"), shop.ids("Refunds")) == ([1], [10], [])
+    assert (shop.decisions(), shop.decisions("items")) == (["1"], ["1"])
+
+
+def parts(frame: Any, batch: int) -> dict[str, Any]:
+    """Divide numbers: the anchor gets all of them, and the first batch has no refunds."""
+    rows = frame.selectExpr("id + 10 AS id", "'x' AS text")
+    return {"": frame, "items": rows, **({"Refunds": rows.where("id > 11")} if batch else {})}
+
+
+class Query:
+    """A query of Spark that reads numbers, a file for each batch."""
+
+    def __init__(self, spark: SparkThread, root: Path) -> None:
+        self._spark = spark
+        self._root = root
+        self.source, self.checkpoint = root / "in", root / "checkpoint"
+        self.source.mkdir(parents=True)
+
+    def feed(self, *ids: int) -> None:
+        draft = self._root / "draft"
+        draft.write_text("\n".join(f'{{"id": {each}, "at": "2026-01-01T00:00:00"}}' for each in ids))
+        os.utime(draft, (ids[0], ids[0]))  # Spark reads the oldest file first
+        draft.rename(self.source / f"{ids[0]:06d}.json")
+
+    async def run(self, start: Any) -> None:
+        """Run the query that `start` makes of its rows to its end."""
+
+        def work() -> None:
+            reader = self._spark.session.readStream.schema("id long, at timestamp_ntz")
+            rows = reader.option("maxFilesPerTrigger", 1).json(str(self.source))
+            writer = start(rows).option("checkpointLocation", str(self.checkpoint))
+            writer.trigger(availableNow=True).start().awaitTermination()
+
+        await self._spark.call(work)
+
+
+@pytest.mark.seam
+@pytest.mark.spark
+async def test_a_batch_of_spark_is_one_decision_for_all_tables(
+    kafka_bootstrap: str, unique: str, tmp_path: Path, spark: SparkThread
+) -> None:
+    shop, query = Shop.make(tmp_path), Query(spark, tmp_path / "query")
+    names = await make_topics(kafka_bootstrap, unique)
+    options = shop.options(kafka_bootstrap, unique, checkpointLocation=str(query.checkpoint))
+    query.feed(1, 2)
+    query.feed(3)
+    async with running(shop.settings(kafka_bootstrap, unique)):
+        await query.run(lambda rows: rows.writeStream.foreachBatch(ForeachBatch(options, parts)))
+        await until(shop.ids, lambda found: found == [1, 2, 3])
+        # All of them are visible together.
+        assert (shop.ids("items"), shop.ids("Refunds")) == ([11, 12, 13], [13])
+    log = await read_events(kafka_bootstrap, names.events)
+    completed = [each for each in log if isinstance(each.body, CheckpointCompleted)]
+    assert [each.envelope.checkpoint for each in completed] == [0, 1]
+    writers = {
+        (each.envelope.table, each.envelope.writer) for each in log if isinstance(each.body, FilesWritten)
+    }
+    assert writers == {("", "p00000"), ("items", "items.p00000"), ("Refunds", "Refunds.p00000")}
+    assert {each.body.tables for each in log if isinstance(each.body, RegionRegistered)} == {
+        ("items", "Refunds")
+    }
+
+
+@pytest.mark.seam
+@pytest.mark.spark
+async def test_a_query_of_the_data_source_writes_the_table_that_it_names(
+    kafka_bootstrap: str, unique: str, tmp_path: Path, spark: SparkThread
+) -> None:
+    shop, query = Shop.make(tmp_path), Query(spark, tmp_path / "query")
+    names = await make_topics(kafka_bootstrap, unique)
+    options = shop.options(kafka_bootstrap, unique, **{"table.name": "Refunds"})
+    query.feed(1)
+
+    def start(rows: Any) -> Any:
+        return rows.selectExpr("id", "'x' AS text").writeStream.format("sluicegate").options(**options)
+
+    async with running(shop.settings(kafka_bootstrap, unique)):
+        await query.run(start)
+        await until(lambda: shop.ids("Refunds"), lambda found: found == [1])
+    assert (shop.ids(), shop.ids("items")) == ([], [])
+    log = await read_events(kafka_bootstrap, names.events)
+    assert {each.body.tables for each in log if isinstance(each.body, RegionRegistered)} == {("Refunds",)}
