@@ -72,13 +72,18 @@ async def test_a_client_that_is_killed_at_random_writes_each_row_once(
         *(("-spec-id", "1") if lake == "iceberg" else ()),
     ]
 
+    def begun() -> int:
+        return log.read_text(encoding="utf-8").count("begins at row")
+
     choose, committed = random.Random(lake), partial(rows_told, table)
     # Each life is killed after a commit of its own, at a random number of rows after the one before.
     async with running(place.settings("flights")):
-        for _ in range(KILLS):
-            beyond = partial(operator.le, committed() + choose.randrange(1, ROWS // (4 * KILLS)))
+        for life in range(KILLS):
             process = start(command, log)
             try:
+                # From then on, nothing of the life before is committed any more.
+                await until(begun, partial(operator.lt, life), by=process, log=log)
+                beyond = partial(operator.le, committed() + choose.randrange(1, ROWS // (4 * KILLS)))
                 await until(committed, beyond, by=process, log=log)
             finally:
                 process.kill()
@@ -93,7 +98,7 @@ async def test_a_client_that_is_killed_at_random_writes_each_row_once(
     tally = kind_of(table).tally(table, range(ROWS), "sluicegate-flights")
     assert tally.exact, tally
     # Each life began at the position that was committed then.
-    assert log.read_text(encoding="utf-8").count("begins at row") == KILLS + 1
+    assert begun() == KILLS + 1
 
 
 @pytest.mark.kafka

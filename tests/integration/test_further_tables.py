@@ -1,6 +1,7 @@
 """Each way in to several tables of one stream, with a real coordinator: one checkpoint is one decision."""
 
 import asyncio
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,14 @@ from sluicegate.writer_hooks import (
     RegistrationRefused,
     WriterResult,
 )
+from sluicegate.writer_hooks.spark.regions import RegionRunner, Source, by_column
 from sluicegate.writer_hooks.upload.spool import Spool
 from tests.integration.coordinator import running
 from tests.integration.coroutines import AsyncRegionDriver
 from tests.integration.job import make_topics, read_events
 from tests.integration.shops import Shop, items, orders
 from tests.integration.sparkjob import SparkThread
+from tests.integration.test_regions import started
 from tests.integration.uploading import spool
 from tests.integration.waiting import until
 
@@ -130,9 +133,9 @@ class Query:
         self.source, self.checkpoint = root / "in", root / "checkpoint"
         self.source.mkdir(parents=True)
 
-    def feed(self, *ids: int) -> None:
-        draft = self._root / "draft"
-        draft.write_text("\n".join(f'{{"id": {each}, "at": "2026-01-01T00:00:00"}}' for each in ids))
+    def feed(self, *ids: int, **more: object) -> None:
+        draft, row = self._root / "draft", {"at": "2026-01-01T00:00:00", **more}
+        draft.write_text("\n".join(json.dumps({"id": each, **row}) for each in ids))
         os.utime(draft, (ids[0], ids[0]))  # Spark reads the oldest file first
         draft.rename(self.source / f"{ids[0]:06d}.json")
 
@@ -194,3 +197,29 @@ async def test_a_query_of_the_data_source_writes_the_table_that_it_names(
     assert (shop.ids(), shop.ids("items")) == ([], [])
     log = await read_events(kafka_bootstrap, names.events)
     assert {each.body.tables for each in log if isinstance(each.body, RegionRegistered)} == {("Refunds",)}
+
+
+@pytest.mark.long
+@pytest.mark.spark
+async def test_the_regions_of_a_runner_write_all_tables(
+    kafka_bootstrap: str, unique: str, tmp_path: Path, spark: SparkThread
+) -> None:
+    shop, query = Shop.make(tmp_path), Query(spark, tmp_path / "query")
+    await make_topics(kafka_bootstrap, unique)
+    options = {name: each for name, each in shop.options(kafka_bootstrap, unique).items() if name != "region"}
+    query.feed(1, 2, side="left")
+    query.feed(3, side="right")
+    runner = RegionRunner(
+        spark.session,
+        options,
+        Source("json", {"path": str(query.source)}, "id long, at timestamp_ntz, side string"),
+        regions=by_column("side", {"left": ["left"]}, rest="right"),
+        base=str(tmp_path / "base"),
+        trigger={"processingTime": "200 milliseconds"},
+        split=lambda frame, _: parts(frame.drop("side"), 0),
+    )
+    async with running(shop.settings(kafka_bootstrap, unique)), started(runner):
+        await until(shop.ids, lambda found: found == [1, 2, 3])
+        assert shop.ids("items") == [11, 12, 13]
+    # The first cut of an assignment has all regions.
+    assert shop.decisions("items") == ["1"]
