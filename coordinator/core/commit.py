@@ -66,7 +66,7 @@ class Committing:
         body = record.body
         if applied.resolved is not None:
             self._decision = self.outcome = None
-        elif isinstance(body, StreamCommand) and body.head is not None and applied.ignored is None:
+        elif isinstance(body, StreamCommand) and body.head and not body.table and applied.ignored is None:
             # An operator names a head because the known one proves nothing.
             self._table.forget()
 
@@ -213,8 +213,10 @@ class Committing:
 
 
 def _tables(state: LogState, made: Decision) -> dict[str, KnownTable]:
-    """Return the further tables of a decision, each where the newest policy says that it is now."""
+    """Return the further tables of a decision, each as the log knows it now, if the policy still names it.
+
+    It may have another identifier, and an operator may have stated what it has.
+    """
     return {
-        name: each.model_copy(update={"terms": state.current(name, each) or each.terms})
-        for name, each in made.tables.items()
+        name: state.tables[name] if state.current(name, each) else each for name, each in made.tables.items()
     }

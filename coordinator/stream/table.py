@@ -26,6 +26,7 @@ from sluicegate.coordinator.stream.prechecks import Arrived, Known, Passed, Term
 from sluicegate.coordinator.stream.summary import Event, Tally, sizes_of
 from sluicegate.events.codec import read_files
 from sluicegate.events.files import attempt_of, location_problem, names_problem
+from sluicegate.events.models import KnownTable
 from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 from sluicegate.kafka.bodies import BodyUnavailable, WrittenEvent
 from sluicegate.lakes.capabilities import GroupCommitter, OpensGroups
@@ -182,6 +183,13 @@ class StreamTable:
             return await self._call(ask)
         except LakeUnavailable as error:
             return Failed(str(error))
+
+    async def trouble(self, tables: Mapping[str, KnownTable]) -> Mapping[str, Problem]:
+        """Return the further tables that differ from what the log or an account knows, with the reason.
+
+        Raises LakeUnavailable or TableRefused.
+        """
+        return await self._call(lambda: self._group().trouble(tables)) if tables else {}
 
     async def check_early(self, events: Mapping[int, WrittenEvent], terms: Terms) -> Mapping[int, Passed]:
         """Return those of these events that pass a check. Raises LakeUnavailable or TableRefused."""

@@ -135,6 +135,10 @@ class IcebergAdapter:
 
         return Group(anchor, opened, transactions, wanted)
 
+    def naming(self, identifier: str) -> Mapping[str, str]:
+        """Return the options that name another table of the catalog."""
+        return {"identifier": identifier}
+
     def open_maintenance(self, table: TableRef) -> IcebergMaintenance:
         """Open the maintenance; the table need not exist yet. Raises TableRefused."""
         files = Files()
