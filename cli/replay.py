@@ -221,7 +221,8 @@ def _continued(stream: str, name: str, made: Rebuilt) -> str:
         )
     named = (
         f"To go on with this table, name it as {name} in [streams.{stream}.tables] of all coordinators, and "
-        "send them SIGHUP"
+        "send them SIGHUP. Let the writers write to it, too. A region with files for the former one that are "
+        f"not committed needs a reset: sluicegate region reset --stream {stream} --region REGION"
     )
     if made.head is None:
         return named

@@ -216,7 +216,7 @@ class Repair:
         newest = after.newest
         if known is None or newest is None or known.terms.identity != further.known.terms.identity:
             return None
-        if newest != max(further.last_touch, known.newest.decision):
+        if newest != max(further.last_touch or 0, known.newest.decision):
             return None
         ref, snapshot = after.snapshot_of(newest), known.newest.snapshot
         there = snapshot is None or any(past.ref == snapshot for past in after.history.commits)
@@ -336,8 +336,8 @@ class _Further:
         self.history = history
         self.last = history.newest if history.newest or not history.history.whole else 0
         """Id of the stream's last commit in it; 0 if there is none, None if unknown."""
-        self.last_touch = 0
-        """The last decision that it has, or got, in this run."""
+        self.last_touch: int | None = None
+        """The last decision that it has, or got, in this run; None: this run has met none."""
 
     def note(self, finding: Finding) -> None:
         """Note a decision that the table has, or gets now, and that has an outcome."""
@@ -356,8 +356,8 @@ class _Further:
             ends = f"decision {self.last}" if self.last else "no decision"
             raise ReplayRefused(
                 f"decision {number} cannot be committed: the table {name} ends with {ends} of this stream, "
-                f"and decision {before.decision} touched it before. Commit that first: sluicegate replay repair "
-                f"--stream {self._stream} --table {name}. If the log does not have it any more, restore the "
+                f"and decision {before.decision} touched it before. Commit that first: sluicegate replay "
+                f"repair --stream {self._stream} --table {name}. If the log does not have it any more, restore the "
                 "table's snapshots"
             )
         return KnownTable(terms=terms, newest=TableVersion(decision=self.last))
