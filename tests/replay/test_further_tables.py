@@ -4,14 +4,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.replay.adoption import (
     Adopted,
-    Commits,
     compare_tables,
     read_commits,
     state_of,
@@ -29,7 +27,7 @@ from sluicegate.lakes.capabilities import FileStatus
 from sluicegate.lakes.iceberg.adapter import ADAPTER
 from sluicegate.lakes.port import CommitRequest, Published
 from tests.contracts.lakes.iceberg_lake import local
-from tests.replay.shop import EMPTY, HOUR, LIFE, STREAM, USER, Shop
+from tests.replay.shop import EMPTY, HOUR, STREAM, USER, Shop
 
 pytestmark = pytest.mark.slow
 MISSING, THERE = CommitStatus.MISSING, CommitStatus.THERE
@@ -235,7 +233,7 @@ async def test_a_table_that_lacks_more_than_the_anchor_is_repaired_first(
     shop.rollback("items", 3)
     with pytest.raises(ReplayRefused, match="replay repair --stream shop --table items"):
         await repaired(shop)
-    with pytest.raises(ReplayRefused, match="decision 3 is in the stream's own table. Repair that first"):
+    with pytest.raises(ReplayRefused, match=r"decision 3 is in the stream's own table. Repair that first"):
         await repaired(shop, "items")
     assert (shop.decisions("items"), shop.decisions("orders")) == ([1, 2], [1, 2])
     await repaired(shop)
@@ -248,7 +246,7 @@ async def test_a_hole_in_a_further_table_is_not_filled(shop: Shop) -> None:
     stated = await stated_of(shop, "items", head(shop, "items"))
     shop.order(stated)
     await shop.commit(4, orders=[5], items=[50])
-    with pytest.raises(ReplayRefused, match="decision 2 is not in the table, but 5 is.*--table items --into"):
+    with pytest.raises(ReplayRefused, match=r"decision 2 is not in the table, but 5 is.*--table items --into"):
         await repaired(shop, "items")
     assert await wrong(shop) == {"items": [(2, "missing")]}
 
@@ -272,7 +270,7 @@ async def test_the_newest_decision_of_a_statement_is_read_from_the_table(shop: S
     for bad in (None, lost, SnapshotRef(99, "99")):
         with pytest.raises(ReplayRefused, match=f"The head of the table is {at.id}:{at.identity}"):
             await stated_of(shop, "items", bad)
-    with pytest.raises(ReplayRefused, match="no further table 'bills'.*It has: items, taxes"):
+    with pytest.raises(ReplayRefused, match=r"no further table 'bills'.*It has: items, taxes"):
         await stated_of(shop, "bills", at)
 
 
@@ -319,7 +317,12 @@ async def rebuilt(shop: Shop, name: str, into: str, state: LogState | None = Non
 
 async def test_one_table_is_built_again_with_its_own_files_alone(shop: Shop) -> None:
     made = await rebuilt(shop, "items", "copy")
-    assert (made.commits, made.found, shop.ids("copy"), shop.decisions("copy")) == (2, 0, ROWS["items"], [1, 2])
+    assert (made.commits, made.found, shop.ids("copy"), shop.decisions("copy")) == (
+        2,
+        0,
+        ROWS["items"],
+        [1, 2],
+    )
     await shop.commit(4, orders=[5], items=[50])
     again = await rebuilt(shop, "items", "copy")
     assert (again.commits, again.found, shop.decisions("copy")) == (1, 2, [1, 2, 5])
@@ -487,12 +490,12 @@ async def test_tables_that_differ_are_named_and_can_be_left_out(shop: Shop) -> N
     shop.library.drop_table("shop.taxes")
     with pytest.raises(ReplayRefused, match="--leave-out items --leave-out taxes"):
         await adopted(shop)
-    with pytest.raises(ReplayRefused, match="items: .*--leave-out items:"):
+    with pytest.raises(ReplayRefused, match=r"items: .*--leave-out items:"):
         await adopted(shop, "taxes")
     found = await adopted(shop, "taxes", "items")
     # The entry stays, so that the table gets nothing before an operator has looked at it.
     assert found.tables["items"].newest.decision == 2
-    with pytest.raises(ReplayRefused, match="no.* table bills"):
+    with pytest.raises(ReplayRefused, match=r"no.* table bills"):
         await adopted(shop, "bills", "taxes", "items")
 
 
