@@ -246,7 +246,8 @@ def test_what_the_log_may_still_give_a_further_table_has_drafts_that_stay() -> N
     home.name = "items"
     events: Any = SimpleNamespace(judge_draft=lambda decision: Verdict("settled", 0))
     made._events = events
-    paths = [*list_paths(3, "77"), *list_paths(4, "78"), *list_paths(4, "79")]
+    # Of the first attempt, a process that died has written no list yet.
+    paths = [list_paths(3, "77")[1], *list_paths(4, "78"), *list_paths(4, "79")]
     home.note_lists(paths, 0)
     for decision, tables in ((3, {}), (4, {"items": SnapshotRef(5, "78")})):
         outcome = CutCommitted(decision=decision, digest="d", table="t", tables=tables)
@@ -254,7 +255,7 @@ def test_what_the_log_may_still_give_a_further_table_has_drafts_that_stay() -> N
             decision=SimpleNamespace(id=decision, tables={"items": None}), outcome=outcome
         )
         home.note_published(logged)
-    assert [made._judged(home, path, 1).since for path in paths] == [None, None, None, None, 0, 0]
+    assert [made._judged(home, path, 1).since for path in paths] == [None, None, None, 0, 0]
     # The order after a repair names the snapshot that the table has now.
     home.note_stated(SnapshotRef(6, "79"))
-    assert [made._judged(home, path, 1).since for path in paths[4:]] == [None, None]
+    assert [made._judged(home, path, 1).since for path in paths[3:]] == [None, None]
