@@ -206,7 +206,7 @@ def rebuilt_output(stream: str, table: str, made: Rebuilt, *, dry: bool, name: s
 
 
 def _continued(stream: str, name: str, made: Rebuilt) -> str:
-    """Return how a stream goes on with the copy of a further table.
+    """Return the steps to continue a stream with the copy of a further table.
 
     Commits go to the former one while the policy names it. So the copy is complete only after that.
     """

@@ -130,7 +130,9 @@ def _work(settings: Settings, stream: str, pipe: Connection) -> None:
             if settings.kafka.signing.mode == "required":
                 # A file of a decision that cannot be verified looks like an orphan.
                 await require_verified(log, stream, start, ())
-            search = Search(stream, log, start, found.tables(None), grace, lambda _: None)
+            # A further table may be in another storage than the anchor.
+            tables = [each for each in found.tables(None) if not each.name or each.settings.has_janitor]
+            search = Search(stream, log, start, tables, grace, lambda _: None)
             return await search.sweep(time.time_ns() // 1_000_000)
 
     os.nice(NICE)

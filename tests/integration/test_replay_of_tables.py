@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import multiprocessing
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 
 from sluicegate.cli.main import main
 from sluicegate.coordinator.replay.log import stream_records
+from sluicegate.coordinator.service.janitor import _work
 from sluicegate.coordinator.settings.model import load
 from sluicegate.events.envelope import partition_of
 from sluicegate.kafka.clients import started
@@ -130,6 +132,22 @@ async def test_orphans_of_a_further_table_are_listed_and_deleted(place: Deployme
     assert [(each["table"], each["writer"]) for each in found["files"]] == [("items", "w-items")]
     deleted = await place.values("orphans", "delete", *OF, "--table", "items", "--grace", "1ms")
     assert [each["status"] for each in deleted["files"]] == ["deleted"]
+    assert place.shop.ids("items") == [10, 20]
+
+
+async def test_the_janitor_sweeps_each_table(place: Deployment) -> None:
+    settings = load(place.config(), {})
+    shop = settings.streams[STREAM]
+    quick = shop.model_copy(update={"janitor": shop.janitor.model_copy(update={"grace": 0.001})})
+    settings = settings.model_copy(update={"streams": {STREAM: quick}})
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_work, args=(settings, STREAM, theirs))
+    process.start()
+    theirs.close()
+    swept = await asyncio.to_thread(ours.recv)
+    await asyncio.to_thread(process.join)
+    assert (swept["deleted"], swept["left"], "not_searched" in swept) == (1, 0, False)
     assert place.shop.ids("items") == [10, 20]
 
 
