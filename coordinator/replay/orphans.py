@@ -202,8 +202,8 @@ class _Home:
         if wrong:
             place = self.table.place if self.name else "the table"
             self.refused = self.refused or (
-                f"decision {number} is in {place} with other content: nothing is known of orphans before that "
-                f"is resolved. See: sluicegate replay verify --stream {stream}"
+                f"decision {number} is in {place} with other content: nothing is known of orphans before "
+                f"that is resolved. See: sluicegate replay verify --stream {stream}"
             )
 
     def unproven_by(self, state: LogState) -> str | None:

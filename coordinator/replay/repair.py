@@ -357,8 +357,8 @@ class _Further:
             raise ReplayRefused(
                 f"decision {number} cannot be committed: the table {name} ends with {ends} of this stream, "
                 f"and decision {before.decision} touched it before. Commit that first: sluicegate replay "
-                f"repair --stream {self._stream} --table {name}. If the log does not have it any more, restore the "
-                "table's snapshots"
+                f"repair --stream {self._stream} --table {name}. If the log does not have it any more, "
+                "restore the table's snapshots"
             )
         return KnownTable(terms=terms, newest=TableVersion(decision=self.last))
 
