@@ -21,6 +21,7 @@ from sluicegate.coordinator.replay.adoption import (
     Adopted,
     Stated,
     choose,
+    compare_tables,
     read_commits,
     read_logged,
     refuse_needless,
@@ -269,6 +270,13 @@ def _assignment(_: click.Context, __: click.Parameter, text: str | None) -> tupl
     help="Your statement: the log's commits up to this one, which the table lacks, cannot be made again. "
     "The sources are read again for their rows.",
 )
+@click.option(
+    "--leave-out",
+    "left_out",
+    multiple=True,
+    metavar="NAME",
+    help="Continue although this further table differs from the newest commit; repeat it for more.",
+)
 @forged_option
 @click.option("--dry-run", "dry", is_flag=True, help="Only print the positions.")
 @json_option
@@ -279,6 +287,7 @@ def adopt(
     stated: dict[str, Position | None],
     assignment: tuple[int, int] | None,
     give_up: int | None,
+    left_out: tuple[str, ...],
     forged: tuple[str, ...],
     dry: bool,
     as_json: bool,
@@ -294,7 +303,7 @@ def adopt(
         raise click.UsageError("--assignment belongs to --position")
     number, after = assignment or (0, 0)
     statement = Stated(stated, number, after) if stated else None
-    order = _Order(stream, from_stream or stream, statement, give_up, forged, dry)
+    order = _Order(stream, from_stream or stream, statement, give_up, left_out, forged, dry)
     found = run_async(settings, _adopt(settings, order))
     print_result(_values(stream, found), _lines(order, found), as_json=as_json)
 
@@ -305,6 +314,7 @@ class _Order(NamedTuple):
     """Name under which the table's commits were made."""
     stated: Stated | None
     give_up: int | None
+    left_out: tuple[str, ...]
     forged: tuple[str, ...]
     dry: bool
 
@@ -329,11 +339,12 @@ async def _adopt(settings: Settings, order: _Order) -> _Found:
         raise UserError(format_problem(held.record, stream))
     with open_table(own, stream) as table:
         commits = await read_commits(table, former)
-    async with open_log(settings, stream) as log:
-        begin = await log.begin()
-        logged = await read_logged(log, stream, held, own.commit_user, commits, order.forged)
-    refuse_needless(stream, commits, logged, order.give_up, order.stated)
-    adopted = choose(former, commits, logged, order.stated)
+        async with open_log(settings, stream) as log:
+            begin = await log.begin()
+            logged = await read_logged(log, stream, held, own.commit_user, commits, order.forged)
+        refuse_needless(stream, commits, logged, order.give_up, order.stated)
+        adopted = choose(former, commits, logged, order.stated)
+        adopted = await compare_tables(table, commits, adopted, order.left_out)
     if held.record is not None or logged.events:
         # Else no coordinator has the stream: it would have written its record or its policy at once.
         await refuse_members(settings, "would replace what this command writes")
@@ -382,6 +393,7 @@ def _values(stream: str, found: _Found) -> dict[str, Any]:
         "positions": {name: at.model_dump() if at is not None else None for name, at in regions.items()},
         "source_offsets": {name: each.source_offsets for name, each in account.regions.items()},
         "watermark": account.watermark,
+        "tables": {name: each.newest.decision for name, each in sorted(account.tables.items())},
         "listeners_continued": sorted(found.listeners.continued),
         "listeners_without_marks": list(found.listeners.without),
         "ended": sorted(name for name, each in account.regions.items() if each.ends),
@@ -406,6 +418,11 @@ def _lines(order: _Order, found: _Found) -> list[str]:
             lines.append(f"    source offsets: {each.source_offsets}")
     if found.skipped:
         lines.append(f"without effect: {counted(found.skipped, 'event')} of it that the topics have already")
+    for name in order.left_out:
+        lines.append(
+            f"table {name} is left out: it gets no commits until you state that it is right: sluicegate "
+            f"stream resume --stream {stream} --table {name} --head SNAPSHOT:IDENTITY"
+        )
     lines += found.listeners.lines(account.watermark)
     if found.view_stays is not None:
         lines.append(f"Its former view is still in Redis: {found.view_stays}. The coordinator replaces it")

@@ -34,10 +34,20 @@ _STATUSES: Final = {
     FileStatus.UNREFERENCED: "KEPT",
 }
 
+Statuses = dict[tuple[str, str], FileStatus]
+"""By the name of the table and the path, the status of a file at its deletion."""
+
 grace_option = click.option(
     "--grace",
     callback=parse_timeout,
     help="Minimum age of a file, and of the cause; by default the stream's janitor.grace.",
+)
+
+
+table_option = click.option(
+    "--table",
+    metavar="NAME",
+    help="Search this further table alone; an empty name is the stream's own one. By default, all.",
 )
 
 
@@ -52,32 +62,42 @@ def orphans() -> None:
 
 @orphans.command("list")
 @stream_options
+@table_option
 @grace_option
 @json_option
-def list_orphans(settings: Settings, stream: str, grace: float | None, as_json: bool) -> None:
+def list_orphans(
+    settings: Settings, stream: str, table: str | None, grace: float | None, as_json: bool
+) -> None:
     """List the orphans of a stream, each with the reason.
 
     The search covers the files that the log names, and those whose names state their attempt or their
     decision. It skips every file that a snapshot, branch, tag or changelog of the table refers to.
     """
-    _run(settings, stream, grace, delete=False, as_json=as_json)
+    _run(settings, stream, table, grace, delete=False, as_json=as_json)
 
 
 @orphans.command()
 @order_options
+@table_option
 @grace_option
 @forged_option
 @json_option
 def delete(
-    settings: Settings, stream: str, grace: float | None, forged: tuple[str, ...], as_json: bool
+    settings: Settings,
+    stream: str,
+    table: str | None,
+    grace: float | None,
+    forged: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Delete the orphans of a stream. The log and the table are read again before each deletion."""
-    _run(settings, stream, grace, delete=True, forged=forged, as_json=as_json)
+    _run(settings, stream, table, grace, delete=True, forged=forged, as_json=as_json)
 
 
 def _run(
     settings: Settings,
     stream: str,
+    table: str | None,
     grace: float | None,
     *,
     delete: bool,
@@ -87,58 +107,77 @@ def _run(
     wait = settings.streams[stream].janitor.grace if grace is None else grace
     with progress_line(wanted=not as_json) as line:
         found, statuses = run_async(
-            settings, _orphans(settings, stream, wait, line.show, forged if delete else None)
+            settings, _orphans(settings, stream, table, wait, line.show, forged if delete else None)
         )
-    repeated = "" if grace is None else f" --grace {grace:g}s"
-    lines = [_line(file, statuses.get(file.path)) for file in found.deletable]
+    repeated = ("" if table is None else f" --table {table or repr(table)}") + (
+        "" if grace is None else f" --grace {grace:g}s"
+    )
+    lines = [_line(file, statuses.get((file.table, file.path))) for file in found.deletable]
     lines += [_waiting_line(file) for file in found.waiting]
+    lines += [f"NOT SEARCHED  table {name}: {why}" for name, why in sorted(found.failed.items())]
     lines.append(_summary(stream, found, statuses, wait, delete=delete, repeated=repeated))
     print_result(_values(stream, found, statuses, wait), lines, as_json=as_json)
 
 
 async def _orphans(
-    settings: Settings, stream: str, grace: float, show: Callable[[str], None], forged: tuple[str, ...] | None
-) -> tuple[Found, dict[str, FileStatus]]:
+    settings: Settings,
+    stream: str,
+    table: str | None,
+    grace: float,
+    show: Callable[[str], None],
+    forged: tuple[str, ...] | None,
+) -> tuple[Found, Statuses]:
     """Find the orphans, and delete them unless `forged` is None: the keys whose records are forged."""
     now = time.time_ns() // 1_000_000
-    statuses: dict[str, FileStatus] = {}
-    async with connect(settings, stream) as (log, start, table):
+    statuses: Statuses = {}
+    async with connect(settings, stream) as connected:
+        log, start = connected.log, connected.start
         if forged is not None:
             # A file of a decision that cannot be verified looks like an orphan.
             await require_verified(log, stream, start, forged)
-        search = Search(stream, log, start, table, round(grace * 1000), show)
+        search = Search(stream, log, start, connected.tables(table), round(grace * 1000), show)
         found = await search.find(now)
         if forged is not None:
             files = found.deletable
             await note_order(settings, stream, counted(len(files), "file"))
             async for file, status in search.delete(files, now):
-                statuses[file.path] = status
+                statuses[file.table, file.path] = status
                 show(f"deleting: {len(statuses):,} of {len(files):,}")
         return found, statuses
+
+
+def _status(file: Deletable | Unnamed, statuses: Statuses) -> str | None:
+    found = statuses.get((file.table, file.path))
+    return found.value if found is not None else None
+
+
+def _place(file: Deletable | Unnamed) -> str:
+    """Return the place of a file, as lines name it."""
+    return f"table {file.table}: {file.path}" if file.table else file.path
 
 
 def _line(file: Deletable | Unnamed, status: FileStatus | None) -> str:
     done = "" if status is None else f"{_STATUSES[status]}  "
     if isinstance(file, Unnamed):
         since = iso_time(file.since)
-        return f"{done}{file.path}  ({file.size:,} bytes): {file.reason}; nothing names it; since {since}"
+        return f"{done}{_place(file)}  ({file.size:,} bytes): {file.reason}; nothing names it; since {since}"
     at = file.orphan.arrival
     return (
-        f"{done}{file.path}  ({file.size:,} bytes): {file.orphan.reason}; attempt {at.writer or at.event} of "
-        f"region {at.region}, incarnation {at.incarnation}, offset {at.offset}, an orphan since "
+        f"{done}{_place(file)}  ({file.size:,} bytes): {file.orphan.reason}; attempt {at.writer or at.event} "
+        f"of region {at.region}, incarnation {at.incarnation}, offset {at.offset}, an orphan since "
         f"{iso_time(file.orphan.since)}"
     )
 
 
 def _waiting_line(file: Unnamed) -> str:
     settled = "" if file.since is None else f", since {iso_time(file.since)}"
-    return f"STAYS  {file.path}  ({file.size:,} bytes): {file.reason}{settled}; nothing names it"
+    return f"STAYS  {_place(file)}  ({file.size:,} bytes): {file.reason}{settled}; nothing names it"
 
 
 def _summary(
     stream: str,
     found: Found,
-    statuses: dict[str, FileStatus],
+    statuses: Statuses,
     grace: float,
     *,
     delete: bool,
@@ -160,13 +199,14 @@ def _summary(
     return text
 
 
-def _values(stream: str, found: Found, statuses: dict[str, FileStatus], grace: float) -> dict[str, Any]:
+def _values(stream: str, found: Found, statuses: Statuses, grace: float) -> dict[str, Any]:
     return {
         "stream": stream,
         "grace_seconds": grace,
         "younger": found.young,
         "kept": found.kept,
         "gone": found.gone,
+        "not_searched": dict(found.failed),
         "files": [
             {
                 "path": file.path,
@@ -174,7 +214,7 @@ def _values(stream: str, found: Found, statuses: dict[str, FileStatus], grace: f
                 "reason": file.orphan.reason,
                 "since": file.orphan.since,
                 **file.orphan.arrival._asdict(),
-                "status": statuses[file.path].value if file.path in statuses else None,
+                "status": _status(file, statuses),
             }
             for file in found.files
         ],
@@ -182,7 +222,7 @@ def _values(stream: str, found: Found, statuses: dict[str, FileStatus], grace: f
             {
                 **file._asdict(),
                 "deletable": file in found.unnamed,
-                "status": statuses[file.path].value if file.path in statuses else None,
+                "status": _status(file, statuses),
             }
             for file in (*found.unnamed, *found.waiting)
         ],

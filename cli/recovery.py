@@ -12,7 +12,7 @@ from sluicegate.cli.orders import note_order, require_permissions
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.observe.messages import ADOPT, fill, format_problem
-from sluicegate.coordinator.replay.decisions import Group, Start
+from sluicegate.coordinator.replay.decisions import Group, ReplayRefused, Start
 from sluicegate.coordinator.replay.log import open_log
 from sluicegate.coordinator.replay.reading import Window, parse_mark, since
 from sluicegate.coordinator.replay.tables import open_table
@@ -127,7 +127,10 @@ async def record_of_log(settings: Settings, stream: str, held: Held, newest: Sta
             record = _earliest(stream, bases, begin, newest.commit_user)
             start = Start(record.low_water, record.state, record.applied)
             whole = Window(parse_mark("earliest"), parse_mark("latest"))
-            verdict = await verify(log, stream, start, whole, table, lambda _: None)
+            # The anchor has each decision, and proves it. Trouble of another table is none of the record.
+            found = await verify(log, stream, start, whole, [table], lambda _: None)
+            if isinstance(verdict := found[""], ReplayRefused):
+                raise verdict
             _judge(stream, ahead, verdict)
     return record
 

@@ -1,6 +1,6 @@
 """`sluicegate replay`: compare a stream's table with its log, repair it, or build a fresh one."""
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any, Final, NamedTuple
 
 import click
@@ -40,9 +40,9 @@ from sluicegate.coordinator.replay.reading import (
 )
 from sluicegate.coordinator.replay.rebuild import Rebuild, Rebuilt
 from sluicegate.coordinator.replay.repair import Repair, Repaired
-from sluicegate.coordinator.replay.tables import connect, open_table
+from sluicegate.coordinator.replay.tables import connect, named_tables, open_table
 from sluicegate.coordinator.replay.verify import Verdict
-from sluicegate.coordinator.replay.verify import verify as verify_table
+from sluicegate.coordinator.replay.verify import verify as verify_tables
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.other_groups import OwnedElsewhere, refuse_other_groups
 from sluicegate.events.models import SnapshotRef
@@ -67,9 +67,36 @@ class Output(NamedTuple):
     """True if the table differs from the log or lacks files, or the log cannot be verified."""
 
 
-def verdict_output(stream: str, verdict: Verdict, opened: Opened) -> Output:
-    """Format the result of a verification. `opened`: the files of the newest snapshot."""
-    counts, lines = verdict.counts, _range(stream, verdict.done)
+def verdicts_output(
+    stream: str, found: Mapping[str, Verdict | ReplayRefused], opened: Mapping[str, Opened]
+) -> Output:
+    """Format the result of a verification, by name of the table: the anchor is the first one, if it is there.
+
+    `opened`: the files of the newest snapshot of each.
+    """
+    done = next(each.done for each in found.values() if isinstance(each, Verdict))
+    lines, values = _range(stream, done), _values(stream, done)
+    further: dict[str, Any] = {}
+    different = False
+    for name, each in found.items():
+        if isinstance(each, Verdict):
+            shown = _verdict_output(stream, each, opened[name])
+        else:
+            shown = Output([f"NOT COMPARED: {each}"], {"problem": str(each), "different": True}, True)
+        lines += [f"table {name}:", *shown.lines] if name else shown.lines
+        if name:
+            further[name] = shown.values
+        else:
+            values |= shown.values
+        different = different or shown.different
+    if further:
+        values |= {"tables": further, "different": different}
+    return Output(lines, values, different)
+
+
+def _verdict_output(stream: str, verdict: Verdict, opened: Opened) -> Output:
+    """Format the result for one table."""
+    counts, lines = verdict.counts, list[str]()
     there = counts.get(CommitStatus.THERE, 0)
     lines.append(
         f"  {there} {'is in the table,' if there == 1 else 'are in the table, each'} once and with its digest"
@@ -80,7 +107,7 @@ def verdict_output(stream: str, verdict: Verdict, opened: Opened) -> Output:
         replaced = Problem(code=Code.TABLE_REPLACED, detail=verdict.history.history.identity)
         lines.append("  " + format_problem(replaced, stream))
     found = [_finding(finding) for finding in verdict.findings]
-    found += [_foreign(each) for each in verdict.foreign]
+    found += [_foreign(each, further=bool(verdict.history.table)) for each in verdict.foreign]
     found += [_unjudged(each) for each in verdict.unjudged]
     lines += [f"  {line}" for line in _shortened(found)]
     if opened.files:
@@ -89,7 +116,6 @@ def verdict_output(stream: str, verdict: Verdict, opened: Opened) -> Output:
         lines.append(f"FILES ARE MISSING, or damaged. {format_problems(opened)}")
     lines.append(_conclusion(stream, verdict, unproven=bool(limits)))
     values = {
-        **_values(stream, verdict.done),
         "counts": {status.value: counts.get(status, 0) for status in CommitStatus},
         "findings": [_as_json(finding) for finding in verdict.findings],
         "foreign": [_foreign_as_json(each) for each in verdict.foreign],
@@ -114,7 +140,7 @@ def verdict_output(stream: str, verdict: Verdict, opened: Opened) -> Output:
     return Output(lines, values, verdict.wrong or bool(verdict.unverified or opened.problems))
 
 
-def repaired_output(stream: str, repaired: Repaired, *, dry: bool) -> Output:
+def repaired_output(stream: str, repaired: Repaired, *, dry: bool, table: str = "") -> Output:
     """Format the commits that a repair made, or would make."""
     lines = _range(stream, repaired.done) if repaired.done else []
     did = "would be committed" if dry else "was committed"
@@ -122,25 +148,37 @@ def repaired_output(stream: str, repaired: Repaired, *, dry: bool) -> Output:
     found += [f"left alone: {_decision(finding)}: {why}" for finding, why in repaired.left]
     lines += [f"  {line}" for line in _shortened(found)]
     if not repaired.committed:
-        lines.append(f"nothing is missing in the table of stream {stream} that could be committed from here")
-    if repaired.orders and (head := repaired.orders[0].head) is not None:
+        which = f"table {table}" if table else "table"
+        lines.append(
+            f"nothing is missing in the {which} of stream {stream} that could be committed from here"
+        )
+    for each in repaired.orders:
+        if each.head is None:
+            continue
+        if each.table is not None:
+            lines.append(
+                f"the log named another snapshot of the table {each.table}. It now states that its newest "
+                f"decision is {each.decision}, at snapshot {each.head.id}"
+            )
+            continue
         lines.append(
             "the log named a snapshot that the table does not have any more. It now states that decision "
-            f"{repaired.orders[0].decision} is absent up to snapshot {head.id}, so that a coordinator "
-            "continues from there"
+            f"{each.decision} is absent up to snapshot {each.head.id}, so that a coordinator continues from "
+            "there"
         )
     values = {
         **(_values(stream, repaired.done) if repaired.done else {}),
         "dry_run": dry,
         "committed": [_as_json(each) for each in repaired.committed],
         "left": [{**_as_json(finding), "reason": why} for finding, why in repaired.left],
-        "head_stated": bool(repaired.orders),
+        "head_stated": any(each.head is not None and each.table is None for each in repaired.orders),
+        "tables_stated": [each.table for each in repaired.orders if each.table is not None],
     }
     return Output(lines, values)
 
 
-def rebuilt_output(stream: str, table: str, made: Rebuilt, *, dry: bool) -> Output:
-    """Format the commits of a rebuilt table, made or only planned."""
+def rebuilt_output(stream: str, table: str, made: Rebuilt, *, dry: bool, name: str = "") -> Output:
+    """Format the commits of a rebuilt table, made or only planned. `name`: that of a further table."""
     did = "would be made" if dry else "made"
     lines = _range(stream, made.done) if made.done else []
     commits, files = counted(made.commits, "commit"), counted(made.files, "file")
@@ -149,7 +187,9 @@ def rebuilt_output(stream: str, table: str, made: Rebuilt, *, dry: bool) -> Outp
         lines.append(f"  there already, from an earlier run: {counted(made.found, 'commit')}")
     if made.left:
         lines.append("  left out: the last decision, which an operator ordered to revert")
-    if not dry:
+    if not dry and name:
+        lines.append(_continued(stream, name, made))
+    elif not dry:
         adopt = fill(ADOPT, {"stream": stream})
         lines.append(f"To go on with this table, set streams.{stream}.table to it. Then {adopt}")
     values = {
@@ -163,6 +203,33 @@ def rebuilt_output(stream: str, table: str, made: Rebuilt, *, dry: bool) -> Outp
         "left": made.left,
     }
     return Output(lines, values)
+
+
+def _continued(stream: str, name: str, made: Rebuilt) -> str:
+    """Return the steps to continue a stream with the copy of a further table.
+
+    Commits go to the former one while the policy names it. So the copy is complete only after that.
+    """
+    state = made.done.fold.replica.state if made.done is not None else None
+    unresolved = state is not None and state.unresolved is not None and name in state.unresolved.tables
+    if state is None or name in state.policy.tables or unresolved:
+        return (
+            f"The stream still commits to the former table {name}. To go on with this one, remove {name} "
+            f"from [streams.{stream}.tables] of all coordinators, and send them SIGHUP. When `sluicegate "
+            f"status --stream {stream}` shows no commit under way, repeat this command: it adds what is "
+            "missing, and prints the next step"
+        )
+    named = (
+        f"To go on with this table, name it as {name} in [streams.{stream}.tables] of all coordinators, and "
+        "send them SIGHUP. Let the writers write to it, too. A region with files for the former one that are "
+        f"not committed needs a reset: sluicegate region reset --stream {stream} --region REGION"
+    )
+    if made.head is None:
+        return named
+    return (
+        f"{named}. When `sluicegate status --stream {stream}` shows it, state that it is right: sluicegate "
+        f"stream resume --stream {stream} --table {name} --head {made.head.id}:{made.head.identity}"
+    )
 
 
 def _range(stream: str, done: Reading) -> list[str]:
@@ -226,29 +293,38 @@ def _conclusion(stream: str, verdict: Verdict, *, unproven: bool) -> str:
 
 def _way_out(stream: str, verdict: Verdict) -> str:
     """Return the advice if decisions are missing, or if the table alone has later ones."""
-    missing = [each.status is CommitStatus.MISSING for each in verdict.findings]
+    name = verdict.history.table
+    option = f" --table {name}" if name else ""
+    missing = [
+        each.status is CommitStatus.MISSING
+        for each in verdict.findings
+        if each.status is not CommitStatus.LEFT_OUT
+    ]
     newest = verdict.done.last or verdict.done.fold.start.resolved
     if not missing and verdict.foreign and all(each.decision > newest for each in verdict.foreign):
+        if name:
+            return ". It has later decisions than the log: put topics back that have them"
         return (
             ". It has later decisions than the log: put topics back that have them. If there are none, "
             + fill(ADOPT, {"stream": stream})
         )
     if verdict.replaced:
         return ""
-    if any(each.status is CommitStatus.OTHER for each in verdict.findings):
+    if any(each.status is CommitStatus.OTHER for each in verdict.findings) and not name:
         return (
             ". Another deployment commits as the same commit user, or the topics were restored from an older "
             "copy and continued differently. To continue from the table, " + fill(ADOPT, {"stream": stream})
         )
     if not missing or not all(missing) or verdict.foreign or verdict.replaced:
         return ""
-    if any(each.decision < (verdict.history.newest or 0) for each in verdict.findings):
+    lacking = [each for each in verdict.findings if each.status is CommitStatus.MISSING]
+    if any(each.decision < (verdict.history.newest or 0) for each in lacking):
         # Commits are made in order, so `repair` cannot fill a hole.
         return (
             ". Later decisions are there: build a fresh table with sluicegate replay rebuild "
-            f"--stream {stream} --into TABLE"
+            f"--stream {stream}{option} --into TABLE"
         )
-    return f". Commit the missing ones: sluicegate replay repair --stream {stream}"
+    return f". Commit the missing ones: sluicegate replay repair --stream {stream}{option}"
 
 
 def _finding(finding: Finding) -> str:
@@ -261,6 +337,10 @@ def _finding(finding: Finding) -> str:
             return f"MISSING  {text}"
         case CommitStatus.DOUBLED:
             return f"DOUBLED  {text}: snapshots {at}"
+        case CommitStatus.MISPLACED:
+            return f"OUT OF ORDER  {text}: snapshot {at} follows that of a later decision"
+        case CommitStatus.LEFT_OUT:
+            return f"left out: {text}: the settings did not name this table when it was committed"
         case CommitStatus.OTHER:
             return f"OTHER CONTENT  {text}: snapshot {at} has the digest {finding.digest or 'none'}"
         case CommitStatus.UNRESOLVED:
@@ -271,10 +351,11 @@ def _finding(finding: Finding) -> str:
             return f"not provable: {text}"
 
 
-def _foreign(foreign: Foreign) -> str:
+def _foreign(foreign: Foreign, *, further: bool) -> str:
+    no_such = "no such decision" + (" that touches this table" if further else "")
     return (
         f"FOREIGN  snapshot {foreign.snapshot.id} has the id of decision {foreign.decision} (digest "
-        f"{foreign.digest or 'none'}), and the log has no such decision"
+        f"{foreign.digest or 'none'}), and the log has {no_such}"
     )
 
 
@@ -358,6 +439,12 @@ to_option = click.option(
     show_default=True,
     help="Last decision, in the same forms.",
 )
+table_option = click.option(
+    "--table",
+    metavar="NAME",
+    default="",
+    help="Name of a further table of the stream. By default, the stream's own table.",
+)
 dry_option = click.option("--dry-run", "dry", is_flag=True, help="Only list what would be done.")
 
 
@@ -373,18 +460,24 @@ def replay() -> None:
 @click.option(
     "--all", "everything", is_flag=True, help="List every decision, also those that are in the table."
 )
+@click.option(
+    "--table",
+    metavar="NAME",
+    help="Compare this further table alone; an empty name is the stream's own one. By default, all.",
+)
 @forged_option
 @json_option
 def verify(
     settings: Settings,
     stream: str,
+    table: str | None,
     start: Mark,
     stop: Mark,
     everything: bool,
     forged: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Compare the table with the decisions of the log: missing, doubled and foreign commits.
+    """Compare the tables with the decisions of the log: missing, doubled and foreign commits.
 
     The comparison uses the ids and digests of decisions in the table's history. It ignores file paths, which
     compaction rewrites. It also opens the metadata of the newest snapshot and a sample of its data files. It
@@ -395,19 +488,31 @@ def verify(
 
     async def work() -> Output:
         with progress_line(wanted=not as_json) as line:
-            async with connect(settings, stream) as (log, begin, table):
-                window, shown = Window(start, stop), line.show
-                verdict = await verify_table(
-                    log, stream, begin, window, table, shown, everything=everything, forged=forged
+            async with connect(settings, stream) as connected:
+                tables, window, shown = connected.tables(table), Window(start, stop), line.show
+                found = await verify_tables(
+                    connected.log,
+                    stream,
+                    connected.start,
+                    window,
+                    tables,
+                    shown,
+                    everything=everything,
+                    forged=forged,
                 )
-                opened = await table.open_newest()
-        return verdict_output(stream, verdict, opened)
+                opened = {
+                    each.name: await each.open_newest()
+                    for each in tables
+                    if isinstance(found[each.name], Verdict)
+                }
+        return verdicts_output(stream, found, opened)
 
     _print(settings, work(), as_json=as_json)
 
 
 @replay.command()
 @order_options
+@table_option
 @from_option
 @to_option
 @forged_option
@@ -416,6 +521,7 @@ def verify(
 def repair(
     settings: Settings,
     stream: str,
+    table: str,
     start: Mark,
     stop: Mark,
     forged: tuple[str, ...],
@@ -425,6 +531,9 @@ def repair(
     """Commit the decisions of the log that the table provably lacks, after it was rolled back or restored.
 
     They get the same ids and digests, so a coordinator finds them. Stop the coordinators first.
+
+    A repair of the stream's own table also commits to the further tables that lack the decision. One of a
+    further table completes decisions that the stream's own table has.
     """
 
     async def alone() -> None:
@@ -434,26 +543,30 @@ def repair(
 
     async def work() -> Output:
         with progress_line(wanted=not as_json) as line:
-            async with connect(settings, stream) as (log, begin, table):
+            async with connect(settings, stream) as connected:
+                (log, begin, anchor, state), _ = connected, connected.tables(table)
                 await require_verified(log, stream, begin, forged)
                 if not dry:
                     await _refuse_other_group(settings, stream)
                     await alone()
                     await note_order(settings, stream)
                 # Checked again before each write: a coordinator may have started in the meantime.
-                repairing = Repair(log, stream, table, alone, dry=dry)
+                repairing = Repair(
+                    log, stream, anchor, alone, dry=dry, tables=named_tables(state, table), name=table
+                )
                 repaired = await repairing.run(begin, Window(start, stop), line.note, line.show)
                 if repaired.orders:
                     await alone()
                 for each in repaired.orders:
                     await log.append(order_envelope(stream), each, current_order())
-        return repaired_output(stream, repaired, dry=dry)
+        return repaired_output(stream, repaired, dry=dry, table=table)
 
     _print(settings, work(), as_json=as_json)
 
 
 @replay.command()
 @order_options
+@table_option
 @click.option(
     "--into",
     required=True,
@@ -478,6 +591,7 @@ def repair(
 def rebuild(
     settings: Settings,
     stream: str,
+    table: str,
     into: str,
     options: dict[str, str],
     stop: Mark,
@@ -489,25 +603,39 @@ def rebuild(
 ) -> None:
     """Build a fresh table from copies of the files, with the same commits in the same order.
 
-    The stream's own table is not changed. The same command continues a run that was interrupted.
+    It makes one table: that of the stream, or with --table a further one. The stream's own tables are not
+    changed. The same command continues a run that was interrupted.
     """
 
     async def work() -> Output:
-        own = settings.streams[stream]
         secrets = {name: SecretStr(value) for name, value in options.items()}
-        changes = {"table": into, "allowed_locations": (), "options": own.options | secrets}
-        place = own.model_copy(update=changes)
         with progress_line(wanted=not as_json) as line:
-            async with connect(settings, stream) as (log, begin, table):
+            async with connect(settings, stream) as connected:
+                log, begin, source = connected.log, connected.start, connected.tables(table)[0]
+                own = source.settings
+                # The new table is alone, also if it is that of a stream with further ones.
+                changes = {
+                    "table": into,
+                    "tables": {},
+                    "allowed_locations": (),
+                    "options": own.options | secrets,
+                }
                 await require_verified(log, stream, begin, forged)
                 if not dry:
                     await note_order(settings, stream, f"into {into}")
-                with open_table(place, stream) as target:
+                with open_table(own.model_copy(update=changes), stream) as target:
                     rebuilding = Rebuild(
-                        log, stream, table, target, dry=dry, incomplete=incomplete, lost=lost
+                        log,
+                        stream,
+                        source,
+                        target,
+                        dry=dry,
+                        incomplete=incomplete,
+                        lost=lost,
+                        state=connected.state,
                     )
                     made = await rebuilding.run(begin, Window(parse_mark("earliest"), stop), line.show)
-        return rebuilt_output(stream, into, made, dry=dry)
+        return rebuilt_output(stream, into, made, dry=dry, name=table)
 
     _print(settings, work(), as_json=as_json)
 

@@ -30,6 +30,8 @@ from sluicegate.coordinator.core.state import LogState, RegionPhase, RegionState
 from sluicegate.coordinator.core.table import asked_decision, disproves
 from sluicegate.coordinator.observe.messages import RESET, fill, format_problem, iso_time
 from sluicegate.coordinator.replay.log import order_envelope
+from sluicegate.coordinator.replay.repair import state_table
+from sluicegate.coordinator.replay.tables import open_table
 from sluicegate.coordinator.settings.model import Settings, StreamSettings
 from sluicegate.events.codec import other_envelope
 from sluicegate.events.envelope import PER_REGION, EventType
@@ -88,13 +90,25 @@ def _parse_head(_context: click.Context, _option: click.Parameter, value: str | 
     help="Your statement that this snapshot is in the history of the table, and that no commit of the "
     "unresolved decision is in the table at or before it.",
 )
-def resume(settings: Settings, stream: str, head: SnapshotRef | None) -> None:
+@click.option(
+    "--table",
+    metavar="NAME",
+    help="With --head: your statement that this further table is right at the snapshot, with all decisions "
+    "that touch it up to the newest one there.",
+)
+def resume(settings: Settings, stream: str, head: SnapshotRef | None, table: str | None) -> None:
     """Resume a paused stream, or prove to a stalled one that its decision is not in the table.
 
     A stalled stream needs no order: it continues when the cause that `status` shows is removed. Only a stall
     because the absence of a commit cannot be proven needs --head. It is refused while the table shows that a
     committed decision was rolled back: no statement brings that back.
+
+    With --table, it ends no pause. A further table that lacks a decision, or was built again, gets no more
+    commits until you state that it is right. To commit again what it lacks, use sluicegate replay repair.
     """
+    if table is not None:
+        _resume_table(settings, stream, table, head)
+        return
     was_paused = False
 
     def make(state: LogState) -> StreamCommand:
@@ -124,6 +138,32 @@ def resume(settings: Settings, stream: str, head: SnapshotRef | None) -> None:
             f"stream {stream} was not paused, so this changes nothing. If it does not progress, see: "
             f"sluicegate status --stream {stream}"
         )
+
+
+def _resume_table(settings: Settings, stream: str, name: str, head: SnapshotRef | None) -> None:
+    """State that a further table is right at a snapshot."""
+
+    async def send() -> Ordered[bool]:
+        async with open_log(settings, stream) as log:
+            state = log.replica.state
+        with open_table(settings.streams[stream], stream) as anchor:
+            command = await state_table(anchor, state, name, head)
+
+        def make(now: LogState) -> StreamCommand:
+            if now.tables.get(name) != state.tables[name]:
+                # The table was compared with an older state.
+                raise UserError(f"a commit has changed the table {name} meanwhile. Repeat this command")
+            return command
+
+        return await order(settings, stream, make, at_once)
+
+    ordered = run_async(settings, send())
+    newest, snapshot = ordered.command.decision, ordered.command.head
+    which = f"decision {newest} is its newest one" if newest else "it has no decision"
+    click.echo(
+        f"your statement about table {name} of stream {stream} is in the log {ordered.place}: it is right at "
+        f"snapshot {snapshot.id if snapshot is not None else 'none'}, and {which}"
+    )
 
 
 async def _require_history(settings: Settings, stream: str) -> None:

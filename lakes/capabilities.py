@@ -94,6 +94,10 @@ class OpensGroups(Adapter, Protocol):
         """
         ...
 
+    def naming(self, identifier: str) -> Mapping[str, str]:
+        """Return the options that name another table of the catalog, in the place of the anchor's."""
+        ...
+
 
 @runtime_checkable
 class FindsFurtherTables(Adapter, Protocol):

@@ -1,16 +1,9 @@
 """Nessie as a process: a REST catalog that changes several tables in one step. Its tables are in an S3 server."""
 
-import glob
-import os
-import urllib.request
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
-from sluicegate.cli.local.errors import JavaError
-from sluicegate.cli.local.jars import Java, fetched_jars, find_java
-from sluicegate.cli.local.process import LOOPBACK, free_port
-from sluicegate.cli.local.servers import EmbeddedServer
+from sluicegate.cli.local.jars import Java, fetched_jars
 
 VERSION: Final = "0.99.0"
 _JAR: Final = f"nessie-quarkus-{VERSION}-runner.jar"

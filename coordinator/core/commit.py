@@ -66,7 +66,7 @@ class Committing:
         body = record.body
         if applied.resolved is not None:
             self._decision = self.outcome = None
-        elif isinstance(body, StreamCommand) and body.head is not None and applied.ignored is None:
+        elif isinstance(body, StreamCommand) and body.head and not body.table and applied.ignored is None:
             # An operator names a head because the known one proves nothing.
             self._table.forget()
 

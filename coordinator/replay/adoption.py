@@ -27,7 +27,7 @@ from sluicegate.coordinator.core.state import (
 from sluicegate.coordinator.core.state_record import Due, StateRecord
 from sluicegate.coordinator.core.table import TableProgress
 from sluicegate.coordinator.core.undo import revert_digest
-from sluicegate.coordinator.observe.messages import NEW_STREAM, fill, format_problem
+from sluicegate.coordinator.observe.messages import NEW_STREAM, fill, format_cause, format_problem
 from sluicegate.coordinator.replay.decisions import Group, LogFold, ReplayRefused, Start, start_of
 from sluicegate.coordinator.replay.log import StreamLog
 from sluicegate.coordinator.replay.reading import way_out
@@ -43,7 +43,7 @@ from sluicegate.coordinator.stream.continuity import Home, LogRange, last_events
 from sluicegate.coordinator.stream.records import Held
 from sluicegate.events.codec import event_id, read_attributes
 from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.models import Position, SnapshotRef
+from sluicegate.events.models import KnownTable, Position, SnapshotRef, TableVersion
 from sluicegate.events.notifications import NotificationType, StreamAdopted
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.capabilities import KeepsAccounts
@@ -321,6 +321,68 @@ def _account(stream: str, newest: PastSnapshot, text: str) -> tuple[Account | No
             f"add --from-stream {account.stream}"
         )
     return account, ""
+
+
+# --- further tables -------------------------------------------------------------------------------
+
+
+async def compare_tables(
+    table: ReplayTable, commits: Commits, adopted: Adopted, left_out: Collection[str]
+) -> Adopted:
+    """Compare the further tables of the settings with the account, and refuse those that differ.
+
+    `left_out`: names that are not compared. Nothing is published to one that differs until an operator states
+    that it is right. Return the adopted stream, with the snapshots of its newest commit in these tables.
+    Raises ReplayRefused.
+    """
+    account, wanted = adopted.account, table.settings.tables
+    if unknown := sorted({*left_out} - wanted.keys() - account.tables.keys()):
+        raise ReplayRefused(f"neither the settings nor the newest commit name a table {unknown[0]}")
+    wrong: dict[str, str] = {}
+    known: dict[str, KnownTable] = {}
+    for name in sorted(wanted.keys() - {*left_out}):
+        found, held = commits.seen.tables[name], account.tables.get(name)
+        if isinstance(found, str):
+            wrong[name] = found
+        elif held is not None and held.terms.identity != found.identity:
+            wrong[name] = (
+                f"it is another table now: {found.identity}, and the stream has {held.terms.identity}"
+            )
+        else:
+            # It may have another identifier now. The stream has no commit in one that the account lacks.
+            newest = held.newest if held is not None else TableVersion()
+            known[name] = KnownTable(terms=found, newest=newest)
+    for name, problem in (await table.trouble(known)).items():
+        wrong[name] = format_cause(problem.cause) if problem.cause is not None else problem.detail
+    if wrong:
+        told = "; ".join(f"{name}: {why}" for name, why in sorted(wrong.items()))
+        options = " ".join(f"--leave-out {name}" for name in sorted(wrong))
+        raise ReplayRefused(
+            f"further tables differ from commit {account.decision} of the stream: {told}. Put them back as "
+            f"they were. To continue without them, repeat this command with {options}: they get no commits "
+            "until you state that they are right, with sluicegate stream resume --table"
+        )
+    return await _with_snapshots(table, commits, adopted, known)
+
+
+async def _with_snapshots(
+    table: ReplayTable, commits: Commits, adopted: Adopted, known: Mapping[str, KnownTable]
+) -> Adopted:
+    """Add the snapshots of the newest commit: its account was written with it, and lacks them."""
+    account = adopted.account
+    bare = TableVersion(decision=account.decision)
+    touched = {name: each for name, each in known.items() if each.newest == bare}
+    if not touched or commits.ref is None:
+        return adopted
+    newest = commits.decision, commits.digest, commits.ref
+    there = await table.snapshots(newest, commits.seen.identity, touched)
+    tables = {
+        name: each.model_copy(update={"newest": bare.model_copy(update={"snapshot": there.get(name)})})
+        if name in touched
+        else each
+        for name, each in account.tables.items()
+    }
+    return adopted._replace(account=account.model_copy(update={"tables": tables}))
 
 
 # --- the log --------------------------------------------------------------------------------------

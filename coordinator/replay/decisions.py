@@ -75,6 +75,31 @@ class LoggedDecision:
         revert = revert_digest(self.decision)
         return (self.decision.digest, revert) if revert is not None else (self.decision.digest,)
 
+    def offsets_of(self, table: str = "") -> list[int]:
+        """Return the offsets of its events for one table, in commit order; none if it is reverted.
+
+        The anchor has the empty name.
+        """
+        made = self.decision
+        if self.reverted:
+            return []
+        if table:
+            return made.parts_of.get(table, [])
+        further = {offset for offsets in made.parts_of.values() for offset in offsets}
+        return [offset for offset in made.parts if offset not in further]
+
+    def touches(self, table: str, identity: str) -> bool:
+        """True if it belongs into a further table of this identity.
+
+        A table that was made again has another one.
+        """
+        known = self.decision.tables.get(table)
+        return not self.reverted and known is not None and known.terms.identity == identity
+
+    def leaves_out(self, table: str) -> bool:
+        """True if its outcome names a further table as left out: the policy did not name that any more."""
+        return isinstance(self.outcome, CutCommitted) and table in self.outcome.left_out
+
     def includes(self, region: str, incarnation: str | None, checkpoint: int) -> bool:
         """True if the decision includes a checkpoint; `incarnation` None: of any incarnation."""
         to = self.decision.moves.get(region)
@@ -342,12 +367,18 @@ class CommitStatus(StrEnum):
     """
     UNRESOLVED = "unresolved"
     """Absent, and the log has no outcome of it either: the coordinator publishes it."""
+    LEFT_OUT = "left out"
+    """Absent from a further table that its outcome names as left out."""
     OTHER = "other content"
     """Its id is in the table with another digest."""
     DOUBLED = "doubled"
+    MISPLACED = "out of order"
+    """The table has it after a later one."""
 
 
-WRONG: Final = frozenset({CommitStatus.MISSING, CommitStatus.OTHER, CommitStatus.DOUBLED})
+WRONG: Final = frozenset(
+    {CommitStatus.MISSING, CommitStatus.OTHER, CommitStatus.DOUBLED, CommitStatus.MISPLACED}
+)
 
 
 class Finding(NamedTuple):
@@ -372,8 +403,10 @@ class Foreign(NamedTuple):
 class Comparison:
     """One reading of a table's history, queried decision by decision."""
 
-    def __init__(self, history: TableHistory, commit_user: str) -> None:
+    def __init__(self, history: TableHistory, commit_user: str, table: str = "") -> None:
+        """`table`: the name of a further table; empty for the anchor."""
         self.history = history
+        self.table = table
         self._ours: dict[int, list[PastSnapshot]] = defaultdict(list)
         self._others: dict[str, list[PastSnapshot]] = defaultdict(list)
         for past in reversed(history.commits):
@@ -388,6 +421,20 @@ class Comparison:
         self.oldest = min(made, default=None)
         self.newest = max(ours, default=None)
         self._asked: set[int] = set()
+        self._misplaced = _misplaced(ours)
+
+    def concerns(self, logged: LoggedDecision) -> bool:
+        """True if a decision belongs into this table."""
+        return not self.table or logged.touches(self.table, self.history.identity)
+
+    def has(self, decision: int) -> bool:
+        """True if the readable history has a commit of this id under the stream's commit user."""
+        return decision in self._ours
+
+    def snapshot_of(self, decision: int) -> SnapshotRef | None:
+        """Return the newest snapshot of a decision; None if the readable history has none."""
+        held = self._ours.get(decision)
+        return held[-1].ref if held else None
 
     def judge(self, logged: LoggedDecision) -> Finding:
         """Find the state of a decision in the table."""
@@ -403,9 +450,12 @@ class Comparison:
         if len(found) > 1:
             return Finding(number, CommitStatus.DOUBLED, found, digests[0], logged)
         if found:
-            return Finding(number, CommitStatus.THERE, found, digests[0], logged)
+            status = CommitStatus.MISPLACED if number in self._misplaced else CommitStatus.THERE
+            return Finding(number, status, found, digests[0], logged)
         if logged.outcome is None:
             return Finding(number, CommitStatus.UNRESOLVED, (), digests[0], logged)
+        if logged.leaves_out(self.table):
+            return Finding(number, CommitStatus.LEFT_OUT, (), digests[0], logged)
         return Finding(number, self._absent(number), (), digests[0], logged)
 
     def _absent(self, number: int) -> CommitStatus:
@@ -414,11 +464,11 @@ class Comparison:
             return CommitStatus.MISSING
         return CommitStatus.UNKNOWN if self.oldest is None else CommitStatus.EXPIRED
 
-    def lost(self, last: int) -> list[Finding]:
-        """Return decisions up to an id that are provably absent, although only their ids are known."""
+    def lost(self, decisions: Iterable[int]) -> list[Finding]:
+        """Return those decisions that are provably absent, although only their ids are known."""
         return [
             Finding(number, CommitStatus.MISSING, (), "")
-            for number in range(1, last + 1)
+            for number in decisions
             if number not in self._ours and self._absent(number) is CommitStatus.MISSING
         ]
 
@@ -436,6 +486,17 @@ class Comparison:
             and (last is None or number <= last)
             for past in held
         ]
+
+
+def _misplaced(ours: Mapping[int, Sequence[PastSnapshot]]) -> frozenset[int]:
+    """Return the decisions that a history has after a later one. `ours`: their commits, by id."""
+    found, highest = set[int](), 0
+    made = sorted((past.ref.id, number) for number, held in ours.items() for past in held if past.digest)
+    for _, number in made:
+        if number < highest:
+            found.add(number)
+        highest = max(highest, number)
+    return frozenset(found)
 
 
 # Orphan events: events of a stream whose files no commit will ever include, by the log. They are
@@ -456,6 +517,8 @@ class Arrival(NamedTuple):
     incarnation: str
     checkpoint: int
     writer: str
+    table: str = ""
+    """Name of the further table that its files are for; empty: the anchor."""
 
 
 class Orphan(NamedTuple):
@@ -527,6 +590,7 @@ class OrphanEvents:
                 envelope.incarnation,
                 envelope.checkpoint,
                 envelope.writer,
+                envelope.table,
             )
             checkpoints.setdefault(envelope.checkpoint, []).append(arrival)
         elif envelope.type in _MAY_END and step.fresh:

@@ -29,17 +29,22 @@ Drafts of a publication are found by listing, too (`lakes.drafts`). One is delet
 
 All other files whose names state an attempt or a decision are listed, and never deleted: a batch may run for
 days.
+
+The files of an event are looked for in its own table alone: the anchor, or the further one that it names. All
+of the above is of that table then: its references, its identity, and the newest decision that touched it. The
+log is read once for all of them. A further table that cannot be searched does not hold up the others.
 """
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Final, NamedTuple
 
 from aiokafka import ConsumerRecord
 
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.observe.messages import format_cause, format_problem
 from sluicegate.coordinator.replay.decisions import (
     CommitStatus,
@@ -50,6 +55,7 @@ from sluicegate.coordinator.replay.decisions import (
     OrphanEvents,
     ReplayRefused,
     Start,
+    Step,
     Verdict,
     resolved,
 )
@@ -57,11 +63,11 @@ from sluicegate.coordinator.replay.log import Print, Progress, StreamLog
 from sluicegate.coordinator.replay.tables import ReplayTable
 from sluicegate.events.codec import Flaw, read_attributes, read_files
 from sluicegate.events.files import STATED_LENGTH, attempt_of, names_problem, place_of, stated_attempt
+from sluicegate.events.models import CutCommitted, SnapshotRef, StreamCommand
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.bodies import BodyUnavailable
 from sluicegate.lakes.capabilities import FileStatus, FindsOrphans
 from sluicegate.lakes.drafts import StatedDraft, draft_owner, stated_draft
-from sluicegate.lakes.history import TableHistory
 
 CHUNK: Final = 1_000
 """Number of events whose bodies are in memory at a time."""
@@ -76,6 +82,11 @@ class Deletable(NamedTuple):
     size: int
     orphan: Orphan
 
+    @property
+    def table(self) -> str:
+        """Return the name of the further table that it belongs to; empty: the anchor."""
+        return self.orphan.arrival.table
+
 
 class Unnamed(NamedTuple):
     """A file that no event names, and to which nothing in the table refers."""
@@ -88,6 +99,8 @@ class Unnamed(NamedTuple):
     reason: str
     since: int | None
     """Append time in milliseconds of the record that settled it; None: the file may not be deleted."""
+    table: str = ""
+    """Name of the further table whose file it is; empty: the anchor."""
 
 
 class Found(NamedTuple):
@@ -104,6 +117,8 @@ class Found(NamedTuple):
     """Files of orphans that stay: another event or the table refers to them."""
     gone: int
     """Files of orphans that do not exist any more."""
+    failed: Mapping[str, str]
+    """By name, further tables that could not be searched, with the reason."""
 
     @property
     def deletable(self) -> Sequence[Deletable | Unnamed]:
@@ -119,19 +134,109 @@ class Swept(NamedTuple):
     left: int
     """Deletable files that were not deleted: something refers to them now, or they do not exist any more."""
     young: int
+    failed: Mapping[str, str]
+    """As above."""
+
+
+class _Home:
+    """One table that is searched."""
+
+    def __init__(self, table: ReplayTable) -> None:
+        self.table = table
+        self.name = table.name
+        self.listed: dict[str, int] = {}
+        """Files whose names state an attempt or a decision, with their sizes."""
+        self.history: Comparison
+        self.refused = ""
+        """Reason for which nothing is known of its orphans; empty: there is none."""
+        self.unproven: str | None = None
+        """Reason for which no file without an event may be deleted; None: there is none."""
+        self.lists: dict[int, dict[str, tuple[str, int, str]]] = {}
+        """By decision, the attempts whose lists of manifests were found, by identity of snapshot."""
+        self.published: set[tuple[str, int, str]] = set()
+        """Attempts that were published, or perhaps: the log lacks the outcomes before its start."""
+        self.untold: set[int] = set()
+        """Decisions that touch it, and whose outcome does not say that it has them: a repair may do that."""
+
+    @property
+    def finder(self) -> FindsOrphans:
+        """The capability of the table. Raises ReplayRefused."""
+        return self.table.capable(FindsOrphans, "the search for orphans")
+
+    def note_lists(self, listed: Iterable[str], resolved: int) -> None:
+        """Note the drafts among the listed files. `resolved`: the last decision before the log's start."""
+        for path in listed:
+            if (draft := stated_draft(_name(path))) is not None and draft.snapshot:
+                self.lists.setdefault(draft.decision, {})[draft.snapshot] = draft.publication
+        for decision, attempts in self.lists.items():
+            if decision <= resolved:
+                self.published.update(attempts.values())
+
+    def note_published(self, logged: LoggedDecision) -> None:
+        """Note the attempt that published a decision: all, if the outcome does not name the snapshot."""
+        outcome, number = logged.outcome, logged.decision.id
+        made = outcome.snapshot if outcome is not None else None
+        if self.name:
+            made = outcome.tables.get(self.name) if isinstance(outcome, CutCommitted) else None
+            if made is None and self.name in logged.decision.tables:
+                self.untold.add(number)
+        self.published.update(
+            attempt
+            for snapshot, attempt in self.lists.get(number, {}).items()
+            if made is None or made.identity == snapshot
+        )
+
+    def note_stated(self, head: SnapshotRef) -> None:
+        """Note the attempt that an operator's order names: a repair has published it."""
+        for attempts in self.lists.values():
+            if head.identity in attempts:
+                self.published.add(attempts[head.identity])
+
+    def compare(self, logged: LoggedDecision, stream: str) -> None:
+        """Refuse a table with other content: then another log decides what is in it."""
+        number = logged.decision.id
+        if self.history.concerns(logged):
+            wrong = self.history.judge(logged).status is CommitStatus.OTHER
+        else:
+            wrong = self.history.has(number)
+        if wrong:
+            place = self.table.place if self.name else "the table"
+            self.refused = self.refused or (
+                f"decision {number} is in {place} with other content: nothing is known of orphans before "
+                f"that is resolved. See: sluicegate replay verify --stream {stream}"
+            )
+
+    def unproven_by(self, state: LogState) -> str | None:
+        """Return the reason if the table may lack references to winners."""
+        history, user = self.history.history, self.table.settings.commit_user
+        ours = (past.decision for past in history.commits if past.commit_user == user and past.digest)
+        newest, committed, pending = max(ours, default=0), resolved(state), state.decided
+        if self.name:
+            made = state.unresolved
+            committed = state.tables[self.name].newest.decision
+            pending = made.id if made is not None and self.name in made.tables else committed
+        if newest > pending:
+            return f"the table has decision {newest}, which the log lacks: another log may have it as pending"
+        return None if newest >= committed else f"the history of the table does not show decision {committed}"
 
 
 class Search:
     """Search for one stream's orphans; each file is checked again before its deletion."""
 
     def __init__(
-        self, stream: str, log: StreamLog, start: Start, table: ReplayTable, grace: int, show: Print
+        self,
+        stream: str,
+        log: StreamLog,
+        start: Start,
+        tables: Collection[ReplayTable],
+        grace: int,
+        show: Print,
     ) -> None:
-        """Prepare a search; `grace` in milliseconds."""
+        """Prepare a search in these tables; `grace` in milliseconds."""
         self.start = start
         self._stream = stream
         self._log = log
-        self._table = table
+        self._homes = {table.name: _Home(table) for table in tables}
         self._grace = grace
         self._show = show
         self._fold = LogFold(stream, log.partition, start, log.decode)
@@ -141,40 +246,68 @@ class Search:
         """Offsets of the orphans that are old enough."""
         self._named_since: set[str] = set()
         """Paths that events appended after the search name."""
-        self._identity = ""
-        """Of the table whose history was read."""
-        self._lists: dict[int, dict[str, tuple[str, int, str]]] = {}
-        """By decision, the attempts whose lists of manifests were found, by identity of snapshot."""
-        self._published: set[tuple[str, int, str]] = set()
-        """Attempts that were published, or perhaps: the log lacks the outcomes before its start."""
-        self._unproven: str | None = None
-        """Reason for which no file without an event may be deleted; None: there is none."""
+        self._failed: dict[str, str] = {}
 
     async def find(self, now: int) -> Found:
         """Return every file that is deletable at `now`, in milliseconds. Raises ReplayRefused, KafkaError."""
-        finder = self._finder()
-        # First: what is published of the list later is in the history, or the history proves nothing.
-        listed = await self._table.call(finder.stated_files)
-        history = await self._table.history()
-        self._note_lists(listed)
-        await self._read(await self._log.end(), Comparison(history, self._table.settings.commit_user))
-        self._unproven, self._identity = self._require_newest(history), history.identity
-        known = self._fold.replica.state.table
-        if known not in (None, history.identity):
-            self._refuse(Problem(code=Code.TABLE_REPLACED, detail=history.identity))
+        for home in [*self._homes.values()]:
+            try:
+                await self._begin(home)
+            except ReplayRefused as error:
+                self._fail(home, str(error))
+        await self._read(await self._log.end(), compare=True)
+        for home in [*self._homes.values()]:
+            self._finish(home)
         old, young = self._orphans(now)
         self._old = {orphan.arrival.offset for orphan in old}
         named = await self._named(old)
-        whole = len(named)
-        await self._shield(named, listed)
-        statuses = await self._table.call(lambda: finder.file_status([*named, *listed]))
-        unreferenced = (path for path in listed if statuses[path] is FileStatus.UNREFERENCED)
-        unnamed = [self._judged(path, listed[path]) for path in unreferenced]
-        files = [each for path, each in named.items() if statuses[path] is FileStatus.UNREFERENCED]
-        gone = sum(statuses[path] is FileStatus.GONE for path in named)
+        whole = sum(map(len, named.values()))
+        await self._shield(named)
+        files: list[Deletable] = []
+        unnamed: list[Unnamed] = []
+        gone = 0
+        for home in [*self._homes.values()]:
+            mine, listed = named[home.name], home.listed
+            try:
+                statuses = await home.table.call(partial(home.finder.file_status, [*mine, *listed]))
+            except ReplayRefused as error:
+                self._fail(home, str(error))
+                whole -= len(mine)
+                continue
+            unreferenced = (path for path in listed if statuses[path] is FileStatus.UNREFERENCED)
+            unnamed += [self._judged(home, path, listed[path]) for path in unreferenced]
+            files += [each for path, each in mine.items() if statuses[path] is FileStatus.UNREFERENCED]
+            gone += sum(statuses[path] is FileStatus.GONE for path in mine)
         ripe = [each for each in unnamed if self._is_ripe(each, now)]
         waiting = [each for each in unnamed if not self._is_ripe(each, now)]
-        return Found(files, ripe, waiting, young, whole - len(files) - gone, gone)
+        return Found(files, ripe, waiting, young, whole - len(files) - gone, gone, self._failed)
+
+    async def _begin(self, home: _Home) -> None:
+        # First: what is published of the list later is in the history, or the history proves nothing.
+        home.listed = await home.table.call(home.finder.stated_files)
+        home.history = await home.table.comparison()
+        home.note_lists(home.listed, self.start.resolved)
+
+    def _finish(self, home: _Home) -> None:
+        """Judge a table, after the whole log was read. Raises ReplayRefused."""
+        state, identity = self._fold.replica.state, home.history.history.identity
+        if home.refused:
+            self._fail(home, home.refused)
+        elif home.name:
+            known = state.tables.get(home.name)
+            if known is None or known.terms.identity != identity:
+                self._fail(home, f"{home.table.place} is another table than the log names: {identity}")
+        elif state.table not in (None, identity):
+            self._refuse(Problem(code=Code.TABLE_REPLACED, detail=identity))
+        if home.name in self._homes:
+            home.unproven = home.unproven_by(state)
+
+    def _fail(self, home: _Home, reason: str) -> None:
+        """Leave a further table out, or raise ReplayRefused for the anchor, and for a table alone."""
+        if not home.name or len(self._homes) + len(self._failed) == 1:
+            raise ReplayRefused(reason)
+        del self._homes[home.name]
+        self._failed[home.name] = reason
 
     async def delete(
         self, files: Iterable[Deletable | Unnamed], now: int
@@ -187,8 +320,8 @@ class Search:
             if not await self._still(file, now):
                 yield file, FileStatus.REFERENCED
                 continue
-            delete = partial(self._finder().delete_unreferenced, file.path)
-            yield file, await self._table.call(delete)
+            home = self._homes[file.table]
+            yield file, await home.table.call(partial(home.finder.delete_unreferenced, file.path))
 
     async def sweep(self, now: int) -> Swept:
         """Find the orphans at `now`, and delete them. Raises ReplayRefused, KafkaError, TimeoutError."""
@@ -196,18 +329,16 @@ class Search:
         async for file, status in self.delete(found.deletable, now):
             if status is FileStatus.DELETED:
                 deleted, size = deleted + 1, size + file.size
-        return Swept(deleted, size, len(found.deletable) - deleted, found.young)
-
-    def _finder(self) -> FindsOrphans:
-        return self._table.capable(FindsOrphans, "the search for orphans")
+        return Swept(deleted, size, len(found.deletable) - deleted, found.young, found.failed)
 
     # --- the log ----------------------------------------------------------------------------------
 
     async def _read(
         self,
         end: int,
-        comparison: Comparison | None = None,
         seen: Callable[[ConsumerRecord], object] = lambda record: None,
+        *,
+        compare: bool = False,
     ) -> None:
         """Apply the log up to `end`, and call `seen` with each of its records."""
         progress = Progress(self._show, "reading the log", self._position, end)
@@ -216,49 +347,33 @@ class Search:
                 for record in batch:
                     seen(record)
                     step = self._fold.read(record.offset, record.timestamp, record.headers, record.value)
-                    if step is None:
-                        continue
-                    self._events.note(step, self._fold.replica.state)
-                    if step.settled is not None:
-                        self._note_published(step.settled)
-                    if step.settled is not None and comparison is not None:
-                        self._check(step.settled, comparison)
+                    if step is not None:
+                        self._note(step, compare=compare)
                 progress.at(batch[-1].offset + 1)
         self._position = end
         self._fold.finish()
         if self._fold.problem is not None:
             self._refuse(self._fold.problem)
 
-    def _check(self, logged: LoggedDecision, comparison: Comparison) -> None:
-        """Refuse a table with other content: then another log decides what is in it."""
-        if comparison.judge(logged).status is CommitStatus.OTHER:
-            raise ReplayRefused(
-                f"decision {logged.decision.id} is in the table with other content: nothing is known of "
-                f"orphans before that is resolved. See: sluicegate replay verify --stream {self._stream}"
-            )
-
-    def _note_lists(self, listed: Iterable[str]) -> None:
-        for path in listed:
-            if (draft := stated_draft(_name(path))) is not None and draft.snapshot:
-                self._lists.setdefault(draft.decision, {})[draft.snapshot] = draft.publication
-        for decision, attempts in self._lists.items():
-            if decision <= self.start.resolved:
-                self._published.update(attempts.values())
-
-    def _note_published(self, logged: LoggedDecision) -> None:
-        """Note the attempt that published a decision: all, if the outcome does not name the snapshot."""
-        attempts = self._lists.get(logged.decision.id, {})
-        made = logged.outcome.snapshot if logged.outcome is not None else None
-        self._published.update(
-            attempt for snapshot, attempt in attempts.items() if made is None or made.identity == snapshot
-        )
+    def _note(self, step: Step, *, compare: bool) -> None:
+        self._events.note(step, self._fold.replica.state)
+        body = step.record.body
+        if isinstance(body, StreamCommand) and body.head is not None and (body.table or "") in self._homes:
+            self._homes[body.table or ""].note_stated(body.head)
+        if step.settled is None:
+            return
+        for home in self._homes.values():
+            home.note_published(step.settled)
+            if compare:
+                home.compare(step.settled, self._stream)
 
     def _refuse(self, problem: Problem) -> None:
         raise ReplayRefused(f"nothing is known of orphans. {format_problem(problem, self._stream)}")
 
     def _orphans(self, now: int) -> tuple[list[Orphan], int]:
         """Return the orphans that are old enough, and the number of younger ones."""
-        found = list(self._events.orphans(self._fold.replica.state))
+        orphans = self._events.orphans(self._fold.replica.state)
+        found = [orphan for orphan in orphans if orphan.arrival.table in self._homes]
         old = [orphan for orphan in found if now - orphan.since >= self._grace]
         return old, len(found) - len(old)
 
@@ -269,27 +384,17 @@ class Search:
             return None
         return "the stream takes files whose names do not state their attempt"
 
-    def _require_newest(self, history: TableHistory) -> str | None:
-        """Return the reason if the table may lack references to winners."""
-        state, user = self._fold.replica.state, self._table.settings.commit_user
-        committed = resolved(state)
-        ours = (past.decision for past in history.commits if past.commit_user == user and past.digest)
-        newest = max(ours, default=0)
-        if newest > state.decided:
-            return f"the table has decision {newest}, which the log lacks: another log may have it as pending"
-        return None if newest >= committed else f"the history of the table does not show decision {committed}"
-
-    def _judged(self, path: str, size: int) -> Unnamed:
+    def _judged(self, home: _Home, path: str, size: int) -> Unnamed:
         """Return a file that no event names, as the log is now."""
         draft, incarnation, checkpoint = stated_draft(_name(path)), None, None
         if draft is not None:
-            verdict = self._judged_draft(draft)
+            verdict = self._judged_draft(home, draft)
         else:
             incarnation, checkpoint = stated_attempt(_name(path)) or ("", -1)
             verdict = self._judged_attempt(incarnation, checkpoint)
-        if self._unproven is not None:
-            verdict = Verdict(self._unproven, None)
-        return Unnamed(path, size, incarnation, checkpoint, *verdict)
+        if home.unproven is not None:
+            verdict = Verdict(home.unproven, None)
+        return Unnamed(path, size, incarnation, checkpoint, *verdict, home.name)
 
     def _judged_attempt(self, incarnation: str, checkpoint: int) -> Verdict:
         if (reason := self._require_names()) is not None:
@@ -299,11 +404,14 @@ class Search:
             return Verdict(f"incarnation {incarnation} is so short that another stream may have it", None)
         return self._events.judge(incarnation, checkpoint, self._fold.replica.state)
 
-    def _judged_draft(self, draft: StatedDraft) -> Verdict:
-        owner = draft_owner(self._identity, self._finder().branch, self._table.settings.commit_user)
+    def _judged_draft(self, home: _Home, draft: StatedDraft) -> Verdict:
+        identity = home.history.history.identity
+        owner = draft_owner(identity, home.finder.branch, home.table.settings.commit_user)
         if not owner.startswith(draft.owner):
             return Verdict("the draft is of another commit user, branch or table", None)
-        if draft.publication in self._published:
+        if draft.decision in home.untold:
+            return Verdict(f"the table may still get decision {draft.decision}", None)
+        if draft.publication in home.published:
             return Verdict(f"the log may name it as the outcome of decision {draft.decision}", None)
         return self._events.judge_draft(draft.decision)
 
@@ -317,15 +425,16 @@ class Search:
             await self._read(end, seen=lambda record: self._named_since.update(_paths_in(record)))
             self._old = {orphan.arrival.offset for orphan in self._orphans(now)[0]}
         if isinstance(file, Unnamed):
-            again = self._judged(file.path, file.size)
+            again = self._judged(self._homes[file.table], file.path, file.size)
             return self._is_ripe(again, now) and _name(file.path) not in map(_name, self._named_since)
         return file.path not in self._named_since and file.orphan.arrival.offset in self._old
 
     # --- what the events name ---------------------------------------------------------------------
 
-    async def _named(self, orphans: list[Orphan]) -> dict[str, Deletable]:
-        """Return the files of orphans that are in the stream's table, by path."""
-        home, found = place_of(self._table.maintenance.location), dict[str, Deletable]()
+    async def _named(self, orphans: list[Orphan]) -> dict[str, dict[str, Deletable]]:
+        """Return the files of orphans that are in the event's own table: by its name, then by path."""
+        places = {name: place_of(home.table.maintenance.location) for name, home in self._homes.items()}
+        found: dict[str, dict[str, Deletable]] = {name: {} for name in places}
         names_checked = self._fold.replica.state.policy.file_names == "checked"
         for start in range(0, len(orphans), CHUNK):
             chunk = {orphan.arrival.offset: orphan for orphan in orphans[start : start + CHUNK]}
@@ -334,23 +443,28 @@ class Search:
             except BodyUnavailable as error:
                 raise ReplayRefused(f"{format_cause(error.cause)}. Try again") from error
             for offset, written in events.items():
-                event = read_files(written.envelope, written.body)
-                if isinstance(event, Problem) or place_of(event.location) != home:
+                event, table = read_files(written.envelope, written.body), chunk[offset].arrival.table
+                # A further table may have been left out, and named again for another one.
+                if isinstance(event, Problem) or place_of(event.location) != places[table]:
                     continue
                 if not names_checked or names_problem(attempt_of(written.envelope), event) is None:
-                    found |= {
+                    found[table] |= {
                         file.path: Deletable(file.path, file.size, chunk[offset]) for file in event.files
                     }
         return found
 
-    async def _shield(self, named: dict[str, Deletable], listed: dict[str, int]) -> None:
+    async def _shield(self, named: dict[str, dict[str, Deletable]]) -> None:
         """Remove the files that any other event of the partition names too; of the listed ones any event.
 
-        The names of listed files are compared without their folders: one place may have several texts.
+        The names of listed files are compared without their folders: one place may have several texts. An
+        event of another table shields a file, too.
         """
-        if not named and not listed:
+        by_name: dict[str, list[tuple[dict[str, int], str]]] = {}
+        for home in self._homes.values():
+            for path in home.listed:
+                by_name.setdefault(_name(path), []).append((home.listed, path))
+        if not by_name and not any(named.values()):
             return
-        by_name = {_name(path): path for path in listed}
         begin = self.start.begin
         progress = Progress(self._show, "reading which other events name them", begin, self._position)
         async with aclosing(self._log.read(begin, self._position)) as batches:
@@ -358,10 +472,12 @@ class Search:
                 for record in batch:
                     paths = _paths_in(record)
                     for name in {_name(path) for path in paths} & by_name.keys():
-                        listed.pop(by_name.pop(name), None)
+                        for listed, path in by_name.pop(name):
+                            listed.pop(path, None)
                     if record.offset not in self._old:
-                        for path in paths & named.keys():
-                            del named[path]
+                        for files in named.values():
+                            for path in paths & files.keys():
+                                del files[path]
                 progress.at(batch[-1].offset + 1)
 
 

@@ -1,8 +1,13 @@
-"""Rebuild: a new table from copies of the files, with the same commits in the same order."""
+"""Rebuild: a new table from copies of the files, with the same commits in the same order.
+
+It makes one table: the anchor, or a further one, which has the decisions that touched it alone.
+"""
 
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.observe.messages import format_cause, format_problem
 from sluicegate.coordinator.replay.decisions import (
     CommitStatus,
@@ -22,6 +27,8 @@ from sluicegate.events.problems import Problem
 from sluicegate.kafka.bodies import BodyUnavailable, WrittenEvent
 from sluicegate.lakes.capabilities import CopiesFiles
 
+_OWN: Final = "this is the stream's own table, or a further one of it. Name another one"
+
 
 @dataclass
 class Rebuilt:
@@ -35,6 +42,8 @@ class Rebuilt:
     left: int = 0
     """1 if the last decision was left out because an operator ordered to revert it, else 0."""
     done: Reading | None = None
+    head: SnapshotRef | None = None
+    """The newest snapshot that was made or found."""
 
 
 class Rebuild:
@@ -50,8 +59,11 @@ class Rebuild:
         dry: bool,
         incomplete: bool = False,
         lost: bool = False,
+        state: LogState | None = None,
     ) -> None:
-        """`incomplete`: make a table also of a log that lacks its beginning.
+        """`source`: the anchor, or a further table. `state`: at the end of the log, which names all of them.
+
+        `incomplete`: make a table also of a log that lacks its beginning.
 
         `lost`: the metadata of the stream's table is lost. The operator has made the new table, and states
         that its schema is that of the lost one.
@@ -66,7 +78,11 @@ class Rebuild:
         self._history: Comparison | None = None
         self._identity: str | None = None
         """Identity of the new table; None in a plan for a table that does not exist yet."""
-        self._like = ""
+        self._tables = state.tables if state is not None else {}
+        self._anchor = state.table if state is not None else None
+        self._logged = self._tables[source.name].terms.identity if source.name else ""
+        """Identity of the further table, by the log; empty for the anchor."""
+        self._like = self._logged
         """Identity of the stream's table, which the new one is like; empty until the log names a lost one."""
         self._present = ""
         """Identity of the table that is where the metadata was lost; empty if none is there."""
@@ -79,7 +95,8 @@ class Rebuild:
 
         The same command continues an interrupted run.
         """
-        if start.resolved > 0 and not self._incomplete:
+        lacks = self._lacks(start)
+        if lacks > 0 and not self._incomplete:
             way = (
                 f"If the sources still have all rows, leave this step out: set streams.{self._stream}.table "
                 "to the empty table, and continue there: `sluicegate stream adopt --stream "
@@ -87,19 +104,30 @@ class Rebuild:
                 if self._lost
                 else "To move the table, copy its whole folder"
             )
+            first = "up to " if self._source.name else "1 to "
             raise ReplayRefused(
-                f"the new table would lack decisions 1 to {start.resolved}: the log does not have their "
+                f"the new table would lack decisions {first}{lacks}: the log does not have their "
                 f"events any more, or the stream was adopted after them. {way}. To make a table without the "
                 "rows of these decisions, add --incomplete"
             )
         if normal(self._source.settings.table) == normal(self._target.settings.table):
-            raise ReplayRefused("this is the stream's own table. Name another one")
+            raise ReplayRefused(_OWN)
         await self._prepare()
         end = await self._log.end()
+        # The account lies in the anchor alone.
+        accounted = not self._dry and not self._source.name
         self._result.done = await read_decisions(
-            self._log, self._stream, start, end, window, self._rebuild, show, accounted=not self._dry
+            self._log, self._stream, start, end, window, self._rebuild, show, accounted=accounted
         )
+        self._result.head = self._known
         return self._result
+
+    def _lacks(self, start: Start) -> int:
+        """Return the newest decision of the table whose events the log does not have; 0 if there is none."""
+        if not self._source.name:
+            return start.resolved
+        known = start.state.tables.get(self._source.name)
+        return known.newest.decision if known is not None and known.terms.identity == self._logged else 0
 
     async def _prepare(self) -> None:
         """Create the table if it is missing.
@@ -112,10 +140,18 @@ class Rebuild:
                 self._present = (await self._source.inspect()).identity
         else:
             self._like = await self._model()
+            if self._logged not in ("", self._like):
+                raise ReplayRefused(
+                    f"{self._source.place} is another table now: {self._like}, and the stream has "
+                    f"{self._logged}. Give that one its name back"
+                )
             if self._dry and not await self._exists():
                 return
             await target.call(lambda: self._copier().create_like(self._source.ref))
         identity = (await target.inspect()).identity
+        # It has the same ids and digests, so it would look like the beginning of this rebuild.
+        if identity in (self._like, self._anchor, *(each.terms.identity for each in self._tables.values())):
+            raise ReplayRefused(_OWN)
         history = await target.history()
         strangers = {past.commit_user for past in history.commits if past.commit_user != user}
         if strangers or not history.whole:
@@ -146,6 +182,9 @@ class Rebuild:
         return True
 
     async def _rebuild(self, logged: LoggedDecision) -> None:
+        name = self._source.name
+        if name and (logged.outcome is None or not logged.touches(name, self._logged)):
+            return
         # The coordinator chooses between the decision and its revert; a rebuild must not choose for it.
         if logged.undetermined:
             self._result.left += 1
@@ -160,12 +199,14 @@ class Rebuild:
                 f"{self._target.settings.table} is not empty: it has another commit {finding.decision} "
                 f"({finding.status}). Name a fresh table"
             )
-        self._refuse_former(logged.table or "")
+        self._refuse_former(self._logged or logged.table or "")
         bodies = await self._bodies(logged)
         self._result.commits += 1
         if self._identity is None or self._dry:
             return
-        policy = logged.policy.model_copy(update={"allowed_locations": (self._target.maintenance.location,)})
+        # The new table is alone: the others of the decision keep what they have.
+        alone = {"allowed_locations": (self._target.maintenance.location,), "tables": {}}
+        policy = logged.policy.model_copy(update=alone)
         outcome = await self._target.commit(logged, self._identity, self._known, policy, bodies)
         self._known = outcome.snapshot
 
@@ -197,7 +238,7 @@ class Rebuild:
 
     async def _bodies(self, logged: LoggedDecision) -> dict[int, WrittenEvent]:
         """Return the bodies of a decision's events for the new table, after copying their files."""
-        offsets = [] if logged.reverted else logged.decision.parts
+        offsets = logged.offsets_of(self._source.name)
         if not offsets:
             return {}
         try:
@@ -215,7 +256,7 @@ class Rebuild:
         if isinstance(event, Problem):
             raise ReplayRefused(format_problem(event, self._stream))
         self._refuse_former(event.table_identity)
-        if (problem := location_problem(event, logged.policy.allowed_locations)) is not None:
+        if (problem := location_problem(event, self._allowed(logged))) is not None:
             raise ReplayRefused(format_problem(problem, self._stream))
         self._result.files += len(event.files)
         self._result.bytes += sum(file.size for file in event.files)
@@ -226,5 +267,13 @@ class Rebuild:
         # The copies belong to the new table, which would refuse the files of another one.
         adopted = adopted.model_copy(update={"table_identity": self._identity})
         # Of a completion that carries files, they alone are needed.
-        envelope = written.envelope._replace(type=FILES_WRITTEN)
+        envelope = written.envelope._replace(type=FILES_WRITTEN, table="")
         return WrittenEvent(envelope, adopted.model_dump_json().encode())
+
+    def _allowed(self, logged: LoggedDecision) -> tuple[str, ...]:
+        """Return the locations that the policy allows for the files of the table."""
+        if not (name := self._source.name):
+            return logged.policy.allowed_locations
+        now = logged.policy.tables.get(name)
+        same = now is not None and now.identity == self._logged
+        return (now if now is not None and same else logged.decision.tables[name].terms).allowed_locations

@@ -125,17 +125,23 @@ def _work(settings: Settings, stream: str, pipe: Connection) -> None:
 
     async def sweep() -> Swept:
         grace = round(settings.streams[stream].janitor.grace * 1000)
-        async with connect(settings, stream) as (log, start, table):
+        async with connect(settings, stream) as found:
+            log, start = found.log, found.start
             if settings.kafka.signing.mode == "required":
                 # A file of a decision that cannot be verified looks like an orphan.
                 await require_verified(log, stream, start, ())
-            search = Search(stream, log, start, table, grace, lambda _: None)
+            # A further table may be in another storage than the anchor.
+            tables = [each for each in found.tables(None) if not each.name or each.settings.has_janitor]
+            search = Search(stream, log, start, tables, grace, lambda _: None)
             return await search.sweep(time.time_ns() // 1_000_000)
 
     os.nice(NICE)
     # The outcome has the errors, so the client's log lines would only repeat them.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL + 1)
     try:
-        pipe.send(asyncio.run(sweep())._asdict())
+        swept = asyncio.run(sweep())
+        failed = "; ".join(f"{name}: {why}" for name, why in sorted(swept.failed.items()))
+        done = {key: value for key, value in swept._asdict().items() if key != "failed"}
+        pipe.send(done | ({"not_searched": failed} if failed else {}))
     except (ReplayRefused, KafkaError, TimeoutError, OSError) as error:
         pipe.send(str(error) or type(error).__name__)

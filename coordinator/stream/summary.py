@@ -211,6 +211,9 @@ async def _sizes(offsets: Sequence[int], read: Read) -> Sizes | None:
 def _sizes_in(events: Iterable[WrittenEvent]) -> Sizes | None:
     found: dict[tuple[str, int], tuple[int, int]] = {}
     for event in events:
+        if event.envelope.table:
+            # The partitions are those of the anchor.
+            continue
         files = read_files(event.envelope, event.body)
         if isinstance(files, Problem):
             return None

@@ -188,6 +188,13 @@ class StreamTable:
         except LakeUnavailable as error:
             return Failed(str(error))
 
+    async def trouble(self, tables: Mapping[str, KnownTable]) -> Mapping[str, Problem]:
+        """Return the further tables that differ from what the log or an account knows, with the reason.
+
+        Raises LakeUnavailable or TableRefused.
+        """
+        return await self._call(lambda: self._group().trouble(tables)) if tables else {}
+
     async def check_early(self, events: Mapping[int, WrittenEvent], terms: Terms) -> Mapping[int, Passed]:
         """Return those of these events that pass a check. Raises LakeUnavailable or TableRefused."""
         return await self._call(lambda: self._check_early(events, terms))

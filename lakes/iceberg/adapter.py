@@ -143,6 +143,10 @@ class IcebergAdapter:
             view = TableView(load_existing(named, catalog))
         return replace(named, location=view.event_location)
 
+    def naming(self, identifier: str) -> Mapping[str, str]:
+        """Return the options that name another table of the catalog."""
+        return {"identifier": identifier}
+
     def open_maintenance(self, table: TableRef) -> IcebergMaintenance:
         """Open the maintenance; the table need not exist yet. Raises TableRefused."""
         files = Files()

@@ -64,8 +64,8 @@ async def commit_with_loser(job: Job, *ids: int) -> str:
 @asynccontextmanager
 async def searching(place: Place) -> AsyncIterator[Search]:
     """Connect a search for all orphans that are older than a millisecond."""
-    async with connect(place.settings(), "flights") as (log, start, table):
-        yield Search("flights", log, start, table, 1, print)
+    async with connect(place.settings(), "flights") as found:
+        yield Search("flights", found.log, found.start, found.tables(None), 1, print)
 
 
 @pytest.mark.seam

@@ -89,9 +89,9 @@ def test_a_decision_without_an_outcome_may_be_absent(ordered: bool) -> None:
 
 
 def test_ids_that_the_log_does_not_have_any_more_are_missing_if_that_is_proven() -> None:
-    assert [each.decision for each in Comparison(history((US, 2, "d2")), US).lost(3)] == [1, 3]
+    assert [each.decision for each in Comparison(history((US, 2, "d2")), US).lost((1, 2, 3))] == [1, 3]
     expired = Comparison(history((US, 2, "d2"), whole=False, first=7), US)
-    assert [each.decision for each in expired.lost(3)] == [3]
+    assert [each.decision for each in expired.lost((1, 2, 3))] == [3]
 
 
 def test_a_commit_that_the_log_does_not_have_is_foreign_within_the_range() -> None:

@@ -7,11 +7,11 @@ from unittest.mock import AsyncMock, MagicMock
 import pytest
 
 from sluicegate.coordinator.core.state import LogState
-from sluicegate.coordinator.replay.decisions import Arrival, Orphan, Start, Verdict
-from sluicegate.coordinator.replay.orphans import Deletable, Search, Unnamed, _paths_in
+from sluicegate.coordinator.replay.decisions import Arrival, Comparison, Orphan, Start, Verdict
+from sluicegate.coordinator.replay.orphans import Deletable, Search, Unnamed, _Home, _paths_in
 from sluicegate.events.encoding import Message, encode_event
 from sluicegate.events.envelope import EventType
-from sluicegate.events.models import SnapshotRef
+from sluicegate.events.models import CutCommitted, SnapshotRef
 from sluicegate.lakes.drafts import DraftNames, draft_names
 from sluicegate.lakes.history import PastSnapshot, TableHistory
 from tests.events.examples import CARRIED, CARRYING, FILES
@@ -29,12 +29,24 @@ def orphan(since: int, offset: int = 3) -> Orphan:
 def search_of(*found: Orphan, end: int = 10) -> Search:
     """Return a search that has read the log up to offset 10."""
     log = MagicMock(end=AsyncMock(return_value=end), partition=0)
-    made = Search("s", log, Start(0, LogState(), -1), MagicMock(), GRACE, lambda _: None)
+    table = MagicMock()
+    table.name = ""
+    made = Search("s", log, Start(0, LogState(), -1), [table], GRACE, lambda _: None)
     made._position = 10
     made._old = {each.arrival.offset for each in found}
     events: Any = SimpleNamespace(orphans=lambda state: iter(found))
     made._events = events
     return made
+
+
+def home_of(made: Search, table: str = "t") -> _Home:
+    """Return the anchor of a search, with this identity."""
+    home = made._homes[""]
+    home.history = Comparison(TableHistory(table, (), whole=True), "sluicegate-s")
+    stub: Any = home.table
+    stub.settings.commit_user = "sluicegate-s"
+    stub.capable.return_value.branch = "main"
+    return home
 
 
 @pytest.mark.parametrize(("since", "old"), [(NOW - GRACE, 1), (NOW - GRACE + 1, 0), (NOW, 0)])
@@ -53,7 +65,7 @@ async def test_a_file_is_looked_at_again_before_its_deletion(
 ) -> None:
     made = search_of(lost := orphan(since), end=11)
 
-    async def read(end: int, comparison: object = None, seen: Any = None) -> None:
+    async def read(end: int, seen: Any = None, *, compare: bool = False) -> None:
         made._named_since.add("named")
 
     made._read = read  # type: ignore[method-assign]
@@ -73,7 +85,7 @@ async def test_a_file_without_an_event_is_looked_at_again(
 ) -> None:
     made = search_of(end=11)
 
-    async def read(end: int, comparison: object = None, seen: Any = None) -> None:
+    async def read(end: int, seen: Any = None, *, compare: bool = False) -> None:
         made._named_since.add(named)
 
     made._read = read  # type: ignore[method-assign]
@@ -85,18 +97,19 @@ async def test_a_file_without_an_event_is_looked_at_again(
 def test_a_table_without_the_newest_decision_proves_nothing() -> None:
     """It was rolled back, or its history has expired: a winner may look like an orphan."""
     made = search_of()
-    made._fold.replica.log.state.decided = 3
-    user = made._table.settings.commit_user
+    home, state = home_of(made), made._fold.replica.log.state
+    state.decided = 3
     for newest, proves in ((2, False), (3, True), (4, False)):
-        past = PastSnapshot(SnapshotRef(1, "s"), user, newest, "digest")
+        past = PastSnapshot(SnapshotRef(1, "s"), "sluicegate-s", newest, "digest")
+        home.history = Comparison(TableHistory("t", (past,), whole=True), "sluicegate-s")
         # One with a later decision has another log, which may have this file as pending.
-        assert (made._require_newest(TableHistory("t", (past,), whole=True)) is None) is proves
-    assert made._require_newest(TableHistory("t", (), whole=True)) is not None
+        assert (home.unproven_by(state) is None) is proves
+    assert home_of(made).unproven_by(state) is not None
     events: Any = SimpleNamespace(judge=lambda *_: Verdict("lost", 0))
     made._events = events
-    assert made._judged(NAME, 1).since == 0
-    made._unproven = "no proof"
-    assert made._judged(NAME, 1).since is None
+    assert made._judged(home, NAME, 1).since == 0
+    home.unproven = "no proof"
+    assert made._judged(home, NAME, 1).since is None
 
 
 def test_a_short_incarnation_proves_nothing() -> None:
@@ -104,7 +117,7 @@ def test_a_short_incarnation_proves_nothing() -> None:
     made = search_of()
     events: Any = SimpleNamespace(judge=lambda *_: Verdict("lost", 0))
     made._events = events
-    assert made._judged(f"data-{32 * '0'}-{15 * 'q'}-0-x.parquet", 1).since is None
+    assert made._judged(home_of(made), f"data-{32 * '0'}-{15 * 'q'}-0-x.parquet", 1).since is None
 
 
 DRAFTS: Final = draft_names("t", "main", "sluicegate-s", 3)
@@ -122,18 +135,15 @@ def draft_paths(names: DraftNames) -> list[str]:
 def test_a_draft_of_another_stream_branch_or_table_stays() -> None:
     """Their decisions have the same numbers, and their outcomes are in another log."""
     made = search_of()
-    made._identity = "t"
-    table: Any = made._table
-    table.settings.commit_user = "sluicegate-s"
-    table.capable.return_value.branch = "main"
+    home = home_of(made)
     events: Any = SimpleNamespace(judge_draft=lambda decision: Verdict("settled", decision))
     made._events = events
     for path in draft_paths(DRAFTS):
-        assert made._judged(path, 1) == Unnamed(path, 1, None, None, "settled", 3)
+        assert made._judged(home, path, 1) == Unnamed(path, 1, None, None, "settled", 3)
     for path in (path for names in OTHERS for path in draft_paths(names)):
-        assert made._judged(path, 1).since is None
-    made._unproven = "no proof"
-    assert [made._judged(path, 1).since for path in draft_paths(DRAFTS)] == [None, None]
+        assert made._judged(home, path, 1).since is None
+    home.unproven = "no proof"
+    assert [made._judged(home, path, 1).since for path in draft_paths(DRAFTS)] == [None, None]
 
 
 def list_paths(decision: int, snapshot: str) -> list[str]:
@@ -152,25 +162,22 @@ def test_a_draft_that_the_log_names_as_published_stays(
 ) -> None:
     """The table's metadata may list the newest snapshot alone, while a tag of the catalog has others."""
     made = search_of()
-    made._identity = "t"
-    table: Any = made._table
-    table.settings.commit_user = "sluicegate-s"
-    table.capable.return_value.branch = "main"
+    home = home_of(made)
     events: Any = SimpleNamespace(judge_draft=lambda decision: Verdict("settled", 0))
     made._events = events
     paths = [*list_paths(3, "77"), *list_paths(3, "78")]
-    made._note_lists(paths)
-    assert [made._judged(path, 1).since for path in paths] == [0, 0, 0, 0]
+    home.note_lists(paths, 0)
+    assert [made._judged(home, path, 1).since for path in paths] == [0, 0, 0, 0]
     logged: Any = SimpleNamespace(decision=SimpleNamespace(id=3), outcome=SimpleNamespace(snapshot=snapshot))
-    made._note_published(logged)
-    assert [made._judged(path, 1).since for path in paths] == settled
+    home.note_published(logged)
+    assert [made._judged(home, path, 1).since for path in paths] == settled
 
 
 def test_a_draft_of_a_decision_whose_outcome_the_log_lacks_may_be_published() -> None:
     made = search_of()
-    made.start = made.start._replace(state=LogState(decided=3))
-    made._note_lists([path for decision in (3, 4) for path in list_paths(decision, "77")])
-    assert {decision for _, decision, _ in made._published} == {3}
+    home = home_of(made)
+    home.note_lists([path for decision in (3, 4) for path in list_paths(decision, "77")], 3)
+    assert {decision for _, decision, _ in home.published} == {3}
 
 
 async def test_what_is_drafted_after_the_history_was_read_is_not_in_the_list() -> None:
@@ -187,9 +194,9 @@ async def test_what_is_drafted_after_the_history_was_read_is_not_in_the_list() -
 
     finder = SimpleNamespace(stated_files=stated_files, file_status=lambda paths: {}, branch="main")
 
-    async def history() -> TableHistory:
+    async def comparison() -> Comparison:
         steps.append("history")
-        return TableHistory("t", (), whole=True)
+        return Comparison(TableHistory("t", (), whole=True), "sluicegate-s")
 
     async def end() -> int:
         steps.append("log")
@@ -198,12 +205,17 @@ async def test_what_is_drafted_after_the_history_was_read_is_not_in_the_list() -
     maintenance = SimpleNamespace(location="file:///t")
     settings = SimpleNamespace(commit_user="sluicegate-s")
     table: Any = SimpleNamespace(
-        capable=lambda *_: finder, call=call, history=history, maintenance=maintenance, settings=settings
+        name="",
+        capable=lambda *_: finder,
+        call=call,
+        comparison=comparison,
+        maintenance=maintenance,
+        settings=settings,
     )
     log: Any = SimpleNamespace(end=end)
-    made._table, made._log = table, log
+    made._homes, made._log = {"": _Home(table)}, log
 
-    async def read(end: int, comparison: object = None, seen: Any = None) -> None:
+    async def read(end: int, seen: Any = None, *, compare: bool = False) -> None:
         made._fold.replica.log.state.policy = MagicMock()
 
     made._read = read  # type: ignore[method-assign]
@@ -225,3 +237,25 @@ def test_the_paths_of_a_completion_with_files_are_named() -> None:
     naming = CARRIED.model_copy(update={"files": None, "events": ("e1",)})
     without = CARRYING._replace(writer="", attempt="", files=0, rows=0, bytes=0)
     assert paths_in(encode_event(without, naming, 0)) == set()
+
+
+def test_what_the_log_may_still_give_a_further_table_has_drafts_that_stay() -> None:
+    """A repair publishes a decision of which the table was left out."""
+    made = search_of()
+    home = home_of(made)
+    home.name = "items"
+    events: Any = SimpleNamespace(judge_draft=lambda decision: Verdict("settled", 0))
+    made._events = events
+    # Of the first attempt, a process that died has written no list yet.
+    paths = [list_paths(3, "77")[1], *list_paths(4, "78"), *list_paths(4, "79")]
+    home.note_lists(paths, 0)
+    for decision, tables in ((3, {}), (4, {"items": SnapshotRef(5, "78")})):
+        outcome = CutCommitted(decision=decision, digest="d", table="t", tables=tables)
+        logged: Any = SimpleNamespace(
+            decision=SimpleNamespace(id=decision, tables={"items": None}), outcome=outcome
+        )
+        home.note_published(logged)
+    assert [made._judged(home, path, 1).since for path in paths] == [None, None, None, 0, 0]
+    # The order after a repair names the snapshot that the table has now.
+    home.note_stated(SnapshotRef(6, "79"))
+    assert [made._judged(home, path, 1).since for path in paths[3:]] == [None, None]

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from sluicegate.coordinator.replay.decisions import Start
 from sluicegate.coordinator.replay.reading import Window, parse_mark
 from sluicegate.coordinator.replay.rebuild import Rebuild, Rebuilt
 from sluicegate.coordinator.replay.repair import Repair, Repaired
@@ -63,7 +64,17 @@ def content(table: MemoryTable) -> list[tuple[int, str, tuple[str, ...]]]:
 
 
 async def verified(schedule: Watched, table: ReplayTable) -> Verdict:
-    return await verify(MemoryLog(schedule.world.log), STREAM, EMPTY, whole(), table, ignore)
+    return await verified_from(schedule, table, EMPTY)
+
+
+async def verified_from(
+    schedule: Watched, table: ReplayTable, start: Start, *, everything: bool = False
+) -> Verdict:
+    log = MemoryLog(schedule.world.log)
+    found = await verify(log, STREAM, start, whole(), [table], ignore, everything=everything)
+    verdict = found[""]
+    assert isinstance(verdict, Verdict)
+    return verdict
 
 
 async def rebuilt(
@@ -94,8 +105,7 @@ async def test_the_log_of_every_schedule_verifies_against_its_table(
     assert not verdict.wrong, (verdict.findings, verdict.foreign)
     assert sum(verdict.counts.values()) == schedule.checks.truth.decided
     for _, start in [*starts(schedule)][-3:]:
-        log = MemoryLog(schedule.world.log)
-        again = await verify(log, STREAM, start, whole(), table, ignore, everything=True)
+        again = await verified_from(schedule, table, start, everything=True)
         assert not again.wrong
         assert [each.decision for each in again.findings] == list(
             range(start.resolved + 1, schedule.checks.truth.decided + 1)

@@ -6,10 +6,16 @@ from sluicegate.coordinator.stream.summary import (
     LONGEST,
     MOST_SIZES,
     Tally,
+    _sizes_in,
     sizes_of,
     touched,
 )
+from sluicegate.events.envelope import EventType
 from sluicegate.events.models import FileInfo, FilesOfSize, FilesWritten
+from sluicegate.kafka.bodies import WrittenEvent
+from tests.events.examples import CARRYING
+
+WRITTEN = CARRYING._replace(type=EventType.FILES_WRITTEN, files=1, rows=1)
 
 
 def event(*partitions: dict[str, str | None], size: int = 1) -> FilesWritten:
@@ -81,3 +87,14 @@ def test_more_sizes_than_a_message_can_hold_are_unknown_and_the_partitions_are_n
     assert found.sizes is None
     assert found.values is not None
     assert touched(sizes_of(event(*many[1:]))).sizes is not None
+
+
+def test_partitions_of_a_further_table_are_not_those_of_the_anchor() -> None:
+    """A coordinator that takes a stream over reads the events again: a mark must not name another table's."""
+    events = [
+        WrittenEvent(WRITTEN._replace(table=table), body.model_dump_json().encode())
+        for table, body in (("", event({"dt": "a"})), ("items", event({"dt": "b"})))
+    ]
+    sizes = _sizes_in(events)
+    assert sizes is not None
+    assert touched(sizes).values == ({"dt": "a"},)
