@@ -206,7 +206,7 @@ class SqlTransactions:
 
     def __init__(self, anchor: SqlCatalog) -> None:
         self._anchor = anchor
-        self._written: dict[int, Written] = {}
+        self._written: dict[int, tuple[SqlCatalog, Written]] = {}
         """By snapshot id, further changes that are written, and that no transaction has made visible yet."""
 
     def scope(self, metadata: Metadata) -> str | None:
@@ -230,7 +230,7 @@ class SqlTransactions:
         changes: list[tuple[SqlCatalog, Written]] = []
         try:
             for each in members:
-                changes.append((_catalog_of(each.table), self._write(each)))
+                changes.append(self._write(each))
             swapped = self._anchor.swap_all(changes)
         except LakeUnavailable:
             self._discard(changes)
@@ -239,9 +239,12 @@ class SqlTransactions:
             self._written.clear()
             raise
         if swapped:
-            self._written.clear()
             for table, written in changes:
                 table.swapped(written)
+            visible = {written.made.location for _, written in changes}
+            # Of a decision that was given up, or that somebody else has published.
+            self._discard([each for each in self._written.values() if each[1].made.location not in visible])
+            self._written.clear()
             return True
         # A further table that has not moved keeps its files for the next try.
         found = self._anchor.locations([table for table, _ in changes])
@@ -255,16 +258,19 @@ class SqlTransactions:
         hit(Failpoint.LAKE_DISCARD_AFTER)
         return False
 
-    def _write(self, member: _Member) -> Written:
+    def _write(self, member: _Member) -> tuple[SqlCatalog, Written]:
         base, change, draft = member.composed.base, member.composed.change, member.composed.draft
         number = int(change.snapshot["snapshot-id"])
         if number not in self._written:
-            self._written[number] = _catalog_of(member.table).write(base, change, draft.files)
+            table = _catalog_of(member.table)
+            self._written[number] = table, table.write(base, change, draft.files)
         return self._written[number]
 
     def _discard(self, changes: Sequence[tuple[SqlCatalog, Written]]) -> None:
-        gone = [written.made.location for _, written in changes]
-        self._written = {key: each for key, each in self._written.items() if each.made.location not in gone}
+        gone = {written.made.location for _, written in changes}
+        self._written = {
+            key: each for key, each in self._written.items() if each[1].made.location not in gone
+        }
         for table, written in changes:
             table.discard(written)
 

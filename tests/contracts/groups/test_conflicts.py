@@ -170,7 +170,8 @@ def test_nothing_is_lost_or_doubled(atomic: Tables, seed: int) -> None:
             before = chance.choice(log[-2:])
             one.recorded, one.known = before.recorded, dict(before.known)
             decision = log.index(before) + 1
-            around: Around = chance.choice([lost, landed, Late()])
+            choices: list[Around] = [lost, landed, Late()]
+            around = chance.choice(choices)
             one.at_step(around)
             answer = one.ask(decision, files[decision - 1])
             if isinstance(answer, Absent):
