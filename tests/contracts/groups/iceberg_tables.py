@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyiceberg.catalog.rest import RestCatalog
 from sqlalchemy import text
 
@@ -140,7 +141,8 @@ class IcebergTables(ABC):
         lake = self.lakes[name]
         identifier = f"{lake.table_name.namespace[0]}.inner"
         path = f"{lake.metadata.table_location}/data/inner"
-        lake.library.create_table(identifier, ID_ONLY, properties={"write.data.path": path})
+        made = lake.library.create_table(identifier, ID_ONLY, properties={"write.data.path": path})
+        made.append(pa.table({"id": pa.array([], pa.int64())}))
         return identifier
 
 
@@ -182,6 +184,12 @@ class RestTables(IcebergTables):
     """Tables behind REST."""
 
     options: Mapping[str, str] = {"transactions": ATOMIC}
+
+    def __init__(self, lakes: Mapping[str, IcebergLake], *, empty: bool = False) -> None:
+        """`empty`: the tables have no snapshot yet, so no group takes them."""
+        super().__init__(lakes)
+        for lake in lakes.values() if not empty else ():
+            lake.foreign()
 
     def at_step(self, group: AnyGroup, around: Around) -> None:
         catalog = group._anchor.catalog  # type: ignore[attr-defined]
