@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import CommitFailedException, ValidationException
 
 from sluicegate.lakes.iceberg.rest import RestTransactions
 from sluicegate.lakes.port import Absent, Found, OutcomeUnknown, Published, Unproven
@@ -76,7 +76,7 @@ def test_no_decision_is_torn_beside_a_foreign_writer(stream: Coordinator, tables
             try:
                 table.append(pa.table({"id": pa.array([1000 + len(foreign)], pa.int64())}))
                 foreign.append(1000 + len(foreign))
-            except CommitFailedException:
+            except (CommitFailedException, ValidationException):
                 table = lake.table
 
     writer = threading.Thread(target=write)
