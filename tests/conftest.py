@@ -15,11 +15,13 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
+from sluicegate.cli.local.errors import JavaError
 from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
 from sluicegate.lakes import storage_objects
 from tests.doubles.glue import ENVIRONMENT, glue_server
 from tests.doubles.s3 import S3Double
 from tests.iceberg_java.java import IcebergJava, RestCatalogServer, rest_catalog
+from tests.nessie import Nessie
 from tests.postgres import postgres_server
 from tests.s3proxy import S3Proxy, s3_server
 from tests.servers import kafka_server, redis_server
@@ -37,6 +39,7 @@ WITH_SERVERS: Final = frozenset(
         "iceberg_rest_of_s3",
         "kafka",
         "kafka_bootstrap",
+        "nessie",
         "own_kafka",
         "own_valkey",
         "postgres",
@@ -53,7 +56,7 @@ WITH_SERVERS: Final = frozenset(
 TESTS: Final = Path(__file__).parent
 TOGETHER: Final = frozenset({"hooks", "integration"})
 """Folders with a Spark session of their own. Their files must not alternate in one process."""
-ONE_PROCESS: Final = ("secure_kafka", "iceberg_java", "iceberg_rest", "postgres")
+ONE_PROCESS: Final = ("secure_kafka", "iceberg_java", "iceberg_rest", "nessie", "postgres")
 """Servers that take seconds to start, for few tests: the tests of each run in one process."""
 STARTED: Final = pytest.StashKey[float]()
 
@@ -215,6 +218,18 @@ def iceberg_rest() -> Iterator[RestCatalogServer]:
 def iceberg_rest_of_s3(s3proxy: S3Proxy) -> Iterator[RestCatalogServer]:
     """Give a REST catalog whose tables can be in the S3 server; use namespaces of your own."""
     with rest_catalog(s3proxy.environment()) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def nessie(s3proxy: S3Proxy) -> Iterator[Nessie]:
+    """Give a REST catalog that changes several tables in one step; use namespaces of your own."""
+    server = Nessie(s3proxy)
+    try:
+        server.start()
+    except JavaError as error:
+        pytest.skip(str(error))
+    with server:
         yield server
 
 

@@ -1,9 +1,18 @@
-"""Nessie as a process: a REST catalog that changes several tables in one step. Its tables are in an S3 server."""
+"""Nessie as a process: a REST catalog that changes several tables in one step; tables are in an S3 server."""
 
+import http.client
+import re
+import subprocess
+import urllib.request
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
-from sluicegate.cli.local.jars import Java, fetched_jars
+from sluicegate.cli.local.errors import JavaError
+from sluicegate.cli.local.jars import Java, fetched_jars, find_java
+from sluicegate.cli.local.process import LOOPBACK, free_port
+from sluicegate.cli.local.servers import EmbeddedServer
+from tests.s3proxy import ACCESS_KEY, BUCKET, SECRET_KEY, S3Proxy
 
 VERSION: Final = "0.99.0"
 _JAR: Final = f"nessie-quarkus-{VERSION}-runner.jar"
@@ -22,7 +31,79 @@ _MODULE: Final = f"""\
 """
 
 
-def fetched(java: Java) -> Path:
-    """Return the program. The first call of each user fetches about 245 MB."""
+def command(properties: Mapping[str, str]) -> list[str]:
+    """Return the command of the server. The first call of each user fetches about 245 MB."""
+    java = _java()
     jars = fetched_jars(java, "Nessie", "nessie", VERSION, _MODULE, _JAR)
-    return next(jar for jar in jars if jar.name == _JAR)
+    jar = next(jar for jar in jars if jar.name == _JAR)
+    return [
+        str(java.executable),
+        *_OPTIONS,
+        *(f"-D{key}={value}" for key, value in properties.items()),
+        "-jar",
+        str(jar),
+    ]
+
+
+def _java() -> Java:
+    """Return a Java that runs Nessie, which needs a newer one than Kafka: that of the user, or any installed.
+
+    Raises JavaError if there is none.
+    """
+    found = find_java()
+    if found.version >= _MINIMUM_JAVA:
+        return found
+    for executable in sorted(Path("/usr/lib/jvm").glob("*/bin/java")):
+        done = subprocess.run([str(executable), "-version"], capture_output=True, text=True, check=False)
+        shown = re.search(r'version "(\d+)', done.stderr + done.stdout)
+        if shown is not None and int(shown[1]) >= _MINIMUM_JAVA:
+            return Java(executable, int(shown[1]), done.stderr)
+    raise JavaError(f"Nessie needs Java {_MINIMUM_JAVA} or later; install it, or set JAVA_HOME to one")
+
+
+class Nessie(EmbeddedServer):
+    """One server, whose branch `main` is in memory."""
+
+    name: ClassVar[str] = "Nessie"
+    start_seconds: ClassVar[float] = 300.0
+    stop_seconds: ClassVar[float] = 30.0
+    poll_seconds: ClassVar[float] = 0.05
+
+    def __init__(self, store: S3Proxy) -> None:
+        super().__init__()
+        self._store = store
+
+    @property
+    def uri(self) -> str:
+        """Address for clients."""
+        return f"http://{LOOPBACK}:{self.port}/iceberg"
+
+    def _prepare(self) -> Sequence[str]:
+        s3, variables = "nessie.catalog.service.s3.default-options", self._store.environment()
+        return command(
+            {
+                "quarkus.http.host": LOOPBACK,
+                "quarkus.http.port": str(self.port),
+                "quarkus.management.host": LOOPBACK,
+                "quarkus.management.port": str(free_port()),
+                "nessie.version.store.type": "IN_MEMORY",
+                "nessie.server.authentication.enabled": "false",
+                "nessie.catalog.default-warehouse": "warehouse",
+                "nessie.catalog.warehouses.warehouse.location": f"s3://{BUCKET}/",
+                "nessie.catalog.object-stores.health-check.enabled": "false",
+                f"{s3}.endpoint": variables["AWS_ENDPOINT_URL"],
+                f"{s3}.path-style-access": "true",
+                f"{s3}.region": variables["AWS_REGION"],
+                f"{s3}.access-key": "urn:nessie-secret:quarkus:store-key",
+                "store-key.name": ACCESS_KEY,
+                "store-key.secret": SECRET_KEY,
+            }
+        )
+
+    def _ready(self, pid: int) -> bool:
+        try:
+            probe = urllib.request.urlopen(f"{self.uri}/v1/config", timeout=5)  # noqa: S310  # time: a probe
+            with probe:
+                return True
+        except (OSError, http.client.HTTPException):
+            return False

@@ -330,12 +330,18 @@ class RestTransactions:
         self._anchor = anchor
 
     def scope(self, metadata: Metadata) -> str | None:
-        if metadata.properties.get(_DELETES, "false").strip().lower() != "true":
-            return None
-        return (
-            f"the property {_DELETES} is on, and a server that fails in a change of several tables has "
-            "deleted metadata in use. Turn it off for each table of the stream"
-        )
+        if metadata.properties.get(_DELETES, "false").strip().lower() == "true":
+            return (
+                f"the property {_DELETES} is on, and a server that fails in a change of several tables has "
+                "deleted metadata in use. Turn it off for each table of the stream"
+            )
+        if metadata.fields.get("current-snapshot-id") in (None, -1):
+            # Nessie 0.99 takes a first snapshot in place of any other: a late request would set tables back.
+            return (
+                "it has no snapshot yet, and servers do not check the condition of a first one. Commit to it "
+                "once with another tool, without rows if you like"
+            )
+        return None
 
     def load_all(self, tables: Sequence[GroupTable[Metadata, Composed]]) -> list[Metadata | LakeError]:
         found: list[Metadata | LakeError] = []

@@ -4,7 +4,9 @@ import json
 import os
 import sqlite3
 from collections.abc import Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import closing
+from functools import cache
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -31,6 +33,7 @@ from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.metadata import Metadata
 from sluicegate.lakes.port import LakeError, LakeUnavailable, TableRefused
 from sluicegate.lakes.storage import Uncertain
+from sluicegate.lakes.threads import CommitThreads
 
 _KEY: Final = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :name"
 _SELECT: Final = f"SELECT metadata_location FROM iceberg_tables WHERE {_KEY}"  # noqa: S608
@@ -51,6 +54,8 @@ LIMITS: Final = f"SET LOCAL lock_timeout = '60s'; {_IDLE}"
 """A transaction that another writer leaves open must not stop us for ever, and ours must not stop others."""
 GROUP_LIMITS: Final = f"SET LOCAL lock_timeout = '2s'; {_IDLE}"
 """A transaction over several entries holds those before the one that it waits for."""
+_SIDE_BY_SIDE: Final = 8
+"""Tables of one commit whose files are written at a time."""
 _POSTGRES: Final = {"connect_timeout": "10", "tcp_user_timeout": "60000"}
 """Seconds for a connection, milliseconds until a peer that does not answer is given up."""
 
@@ -206,7 +211,7 @@ class SqlTransactions:
 
     def __init__(self, anchor: SqlCatalog) -> None:
         self._anchor = anchor
-        self._written: dict[int, Written] = {}
+        self._written: dict[int, tuple[SqlCatalog, Written]] = {}
         """By snapshot id, further changes that are written, and that no transaction has made visible yet."""
 
     def scope(self, metadata: Metadata) -> str | None:
@@ -227,21 +232,23 @@ class SqlTransactions:
         return found
 
     def commit_all(self, members: Sequence[_Member]) -> bool:
-        changes: list[tuple[SqlCatalog, Written]] = []
         try:
-            for each in members:
-                changes.append((_catalog_of(each.table), self._write(each)))
+            changes = self._write_all(members)
             swapped = self._anchor.swap_all(changes)
         except LakeUnavailable:
-            self._discard(changes)
+            numbers = {_number_of(each) for each in members}
+            self._discard([change for number, change in self._written.items() if number in numbers])
             raise
         except Uncertain:
             self._written.clear()
             raise
         if swapped:
-            self._written.clear()
             for table, written in changes:
                 table.swapped(written)
+            visible = {written.made.location for _, written in changes}
+            # Of a decision that was given up, or that somebody else has published.
+            self._discard([each for each in self._written.values() if each[1].made.location not in visible])
+            self._written.clear()
             return True
         # A further table that has not moved keeps its files for the next try.
         found = self._anchor.locations([table for table, _ in changes])
@@ -255,18 +262,43 @@ class SqlTransactions:
         hit(Failpoint.LAKE_DISCARD_AFTER)
         return False
 
-    def _write(self, member: _Member) -> Written:
+    def _write_all(self, members: Sequence[_Member]) -> list[tuple[SqlCatalog, Written]]:
+        """Write the files of all changes side by side, as storage takes several at once.
+
+        Raises LakeUnavailable, and nothing is written any more then.
+        """
+        if len(members) == 1:
+            return [self._write(members[0])]
+        threads = _writers(os.getpid())
+        writes = [threads.submit(self._write, each) for each in members]
+        wait(writes)
+        return [each.result() for each in writes]
+
+    def _write(self, member: _Member) -> tuple[SqlCatalog, Written]:
         base, change, draft = member.composed.base, member.composed.change, member.composed.draft
-        number = int(change.snapshot["snapshot-id"])
+        number = _number_of(member)
         if number not in self._written:
-            self._written[number] = _catalog_of(member.table).write(base, change, draft.files)
+            table = _catalog_of(member.table)
+            self._written[number] = table, table.write(base, change, draft.files)
         return self._written[number]
 
     def _discard(self, changes: Sequence[tuple[SqlCatalog, Written]]) -> None:
-        gone = [written.made.location for _, written in changes]
-        self._written = {key: each for key, each in self._written.items() if each.made.location not in gone}
+        gone = {written.made.location for _, written in changes}
+        self._written = {
+            key: each for key, each in self._written.items() if each[1].made.location not in gone
+        }
         for table, written in changes:
             table.discard(written)
+
+
+@cache
+def _writers(process: int) -> CommitThreads:
+    """Return the threads of a process for the tables of a commit; a fork has none of them."""
+    return CommitThreads(_SIDE_BY_SIDE)
+
+
+def _number_of(member: _Member) -> int:
+    return int(member.composed.change.snapshot["snapshot-id"])
 
 
 def _catalog_of(table: GroupTable[Metadata, Composed]) -> SqlCatalog:

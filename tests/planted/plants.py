@@ -32,6 +32,8 @@ from sluicegate.lakes import committer, history
 from sluicegate.lakes.delta import versions
 from sluicegate.lakes.delta.committer import DeltaCommitter
 from sluicegate.lakes.iceberg.maintenance import References as IcebergReferences
+from sluicegate.lakes.iceberg.rest import RestTransactions
+from sluicegate.lakes.iceberg.sql import SqlCatalog, SqlTransactions
 from sluicegate.lakes.paimon.maintenance import References as PaimonReferences
 from sluicegate.lakes.threads import CommitThreads
 from sluicegate.listeners import tags
@@ -65,6 +67,7 @@ PAUSES: Final = "tests/hooks/test_pauses.py"
 ORPHANS: Final = "tests/replay/test_orphan_events.py"
 SEARCH: Final = "tests/replay/test_orphan_search.py"
 ICEBERG: Final = "tests/lakes/iceberg/test_maintenance.py"
+GROUPS: Final = "tests/lakes/iceberg/test_group_steps.py"
 PAIMON: Final = "tests/lakes/paimon/test_maintenance.py"
 STORE: Final = "tests/contracts/state_store"
 
@@ -739,5 +742,34 @@ PLANTS: Final = (
         "now - millis",
         "millis - now",
         "tests/cli/test_errors.py",
+    ),
+    # --- transactions over several tables ----------------------------------------------------------
+    Plant(
+        "an answer of success is believed",
+        *(RestTransactions.commit_all, "if all(there.values()) and code < _BAD_REQUEST:"),
+        *("if code < _BAD_REQUEST:", GROUPS),
+    ),
+    Plant(
+        "files of a refused request are deleted at once",
+        *(RestTransactions.commit_all, "table._discard_refused(table._known)"),
+        *("table._files.discard(each.composed.draft.files)", GROUPS),
+    ),
+    Plant(
+        "files of a refused request are written again",
+        *(RestTransactions._write, "refused.change is not each.composed.change", "True", GROUPS),
+    ),
+    Plant(
+        "entries change in the order of the policy",
+        *(
+            SqlCatalog.swap_all,
+            "sorted(changes, key=lambda each: ",
+            "list(changes) or sorted((), key=lambda each: ",
+        ),
+        GROUPS,
+    ),
+    Plant(
+        "a conflict discards the files of other tables",
+        *(SqlTransactions.commit_all, "if not member.name or location != change[1].base.location"),
+        *("if True", GROUPS),
     ),
 )

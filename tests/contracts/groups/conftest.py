@@ -11,6 +11,7 @@ from tests.contracts.groups.harness import Coordinator, Tables
 from tests.contracts.groups.iceberg_tables import (
     NAMES,
     IcebergTables,
+    NessieNamed,
     PostgresNamed,
     RestNamed,
     RestTables,
@@ -18,6 +19,9 @@ from tests.contracts.groups.iceberg_tables import (
     SqlTables,
 )
 from tests.contracts.groups.memory_tables import MemoryTables
+from tests.contracts.lakes.iceberg_objects import s3_folder
+from tests.iceberg_java.java import RestCatalogServer
+from tests.nessie import Nessie
 
 _SLOW: Final = pytest.mark.slow
 _MATRIX: Final = pytest.mark.matrix
@@ -25,7 +29,10 @@ MEMORY: Final = "memory"
 SQLITE: Final = pytest.param("sqlite", marks=_SLOW)
 POSTGRES: Final = pytest.param("postgres", marks=[_SLOW, _MATRIX])
 REST: Final = pytest.param("rest", marks=[_SLOW, _MATRIX])
-ATOMIC: Final = (MEMORY, SQLITE, POSTGRES)
+NESSIE: Final = pytest.param("nessie", marks=[_SLOW, _MATRIX, pytest.mark.s3])
+KEPT: Final = (MEMORY, SQLITE, POSTGRES)
+"""Catalogs whose tables list their history, and can be set back by a test."""
+ATOMIC: Final = (*KEPT, NESSIE)
 """Catalogs that change several tables in one step."""
 ALL: Final = (*ATOMIC, REST)
 
@@ -49,7 +56,11 @@ def _iceberg(name: str, request: pytest.FixtureRequest, folder: Path) -> Iceberg
         for lake in lakes.values():
             request.addfinalizer(lake.close)
         return SqlTables(lakes)
-    server = request.getfixturevalue("iceberg_rest")
+    if name == "nessie":
+        nessie: Nessie = request.getfixturevalue("nessie")
+        objects = s3_folder(request)
+        return RestTables({each: NessieNamed(nessie, folder, objects, each) for each in NAMES})
+    server: RestCatalogServer = request.getfixturevalue("iceberg_rest")
     return RestTables({each: RestNamed(server, unique, folder, each) for each in NAMES})
 
 
@@ -65,6 +76,12 @@ def atomic(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tables]:
     yield from _tables(request, tmp_path)
 
 
+@pytest.fixture(params=KEPT)
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tables]:
+    """Tables of a catalog that lists their history."""
+    yield from _tables(request, tmp_path)
+
+
 @pytest.fixture
 def stream(tables: Tables) -> Coordinator:
     """A coordinator of the tables of any catalog."""
@@ -75,3 +92,9 @@ def stream(tables: Tables) -> Coordinator:
 def safe(atomic: Tables) -> Coordinator:
     """A coordinator of tables that change in one step."""
     return Coordinator(atomic)
+
+
+@pytest.fixture
+def past(kept: Tables) -> Coordinator:
+    """A coordinator of tables whose history a test can change."""
+    return Coordinator(kept)

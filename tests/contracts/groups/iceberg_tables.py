@@ -7,18 +7,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+from pyiceberg.catalog.rest import RestCatalog
 from sqlalchemy import text
 
-from sluicegate.lakes.iceberg.adapter import ATOMIC
+from sluicegate.lakes.iceberg.adapter import ATOMIC, IcebergAdapter
 from sluicegate.lakes.iceberg.ancestry import vector_property
-from sluicegate.lakes.iceberg.metadata import MAIN
+from sluicegate.lakes.iceberg.catalog import Catalog, Identifier
+from sluicegate.lakes.iceberg.committer import IcebergCommitter
+from sluicegate.lakes.iceberg.files import Files
+from sluicegate.lakes.iceberg.metadata import MAIN, Metadata
 from sluicegate.lakes.iceberg.rest import RestTable
 from sluicegate.lakes.iceberg.sql import SqlCatalog
 from tests.contracts.groups.harness import ANCHOR, FURTHER, AnyGroup, Around
-from tests.contracts.lakes.harness import USER
+from tests.contracts.lakes.harness import USER, Fault
 from tests.contracts.lakes.iceberg_lake import ID_ONLY, IcebergLake
+from tests.contracts.lakes.iceberg_objects import S3Folder
 from tests.contracts.lakes.iceberg_rest_lake import PostgresLake, RestLake
 from tests.iceberg_java.java import RestCatalogServer
+from tests.nessie import Nessie
 
 NAMES = (ANCHOR, *FURTHER)
 
@@ -57,6 +64,38 @@ class RestNamed(RestLake):
     def _connect(self, warehouse: Path) -> None:
         super()._connect(warehouse)
         self.table_name = replace(self.table_name, name=self.name)
+
+
+class NessieNamed(IcebergLake):
+    """A table of a Nessie, by its name. Its catalog has no database that a test could change."""
+
+    def __init__(self, server: Nessie, warehouse: Path, objects: S3Folder, name: str) -> None:
+        self._server, self.name = server, name
+        super().__init__(warehouse, objects=objects)
+
+    def _connect(self, warehouse: Path) -> None:
+        assert self.objects is not None
+        self.table_name = Identifier((self.objects.name,), self.name)
+        self.options = {"type": "rest", "uri": self._server.uri, "identifier": str(self.table_name)}
+        self.adapter = IcebergAdapter(self.options)
+        self.library = RestCatalog("default", type="rest", uri=self._server.uri, **self.access)
+
+    def _create(self) -> None:
+        super()._create()
+        # The catalog gives the table a folder with a name of its own.
+        self.location = self.base = self.metadata.table_location
+
+    def catalog(self, files: Files) -> Catalog:
+        options = {"type": "rest", "uri": self._server.uri}
+        return RestTable(options, "default", self.table_name, files)
+
+    @property
+    def metadata(self) -> Metadata:
+        return self.catalog(Files()).load()
+
+    def committer(self, user: str = USER, fault: Fault | None = None) -> IcebergCommitter:
+        files = Files()
+        return IcebergCommitter(self.catalog(files), files, user, MAIN)
 
 
 class IcebergTables(ABC):
@@ -101,7 +140,9 @@ class IcebergTables(ABC):
     def inside(self, name: str) -> str:
         lake = self.lakes[name]
         identifier = f"{lake.table_name.namespace[0]}.inner"
-        lake.library.create_table(identifier, ID_ONLY, location=f"{lake.base}/data/inner")
+        path = f"{lake.metadata.table_location}/data/inner"
+        made = lake.library.create_table(identifier, ID_ONLY, properties={"write.data.path": path})
+        made.append(pa.table({"id": pa.array([], pa.int64())}))
         return identifier
 
 
@@ -143,6 +184,12 @@ class RestTables(IcebergTables):
     """Tables behind REST."""
 
     options: Mapping[str, str] = {"transactions": ATOMIC}
+
+    def __init__(self, lakes: Mapping[str, IcebergLake], *, empty: bool = False) -> None:
+        """`empty`: the tables have no snapshot yet, so no group takes them."""
+        super().__init__(lakes)
+        for lake in lakes.values() if not empty else ():
+            lake.foreign()
 
     def at_step(self, group: AnyGroup, around: Around) -> None:
         catalog = group._anchor.catalog  # type: ignore[attr-defined]

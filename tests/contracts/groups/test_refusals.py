@@ -164,6 +164,22 @@ def test_a_rest_catalog_must_delete_no_metadata(
 
 @pytest.mark.slow
 @pytest.mark.matrix
+def test_a_rest_catalog_is_asked_for_no_first_snapshot(
+    iceberg_rest: RestCatalogServer, unique: str, tmp_path: Path
+) -> None:
+    """Its condition is that there is none, which not every server checks."""
+    lakes = {each: RestNamed(iceberg_rest, unique, tmp_path, each) for each in ("orders", "items")}
+    with closing(RestTables(lakes, empty=True)) as tables:
+        assert "the anchor: it has no snapshot yet" in refused(tables, wanted(tables, ["items"]))["items"]
+        lakes["orders"].foreign()
+        reasons = refused(tables, wanted(tables, ["items"]))
+        assert reasons["items"].startswith(f"{tables.identifier('items')}: it has no snapshot yet")
+        lakes["items"].foreign()
+        assert refused(tables, wanted(tables, ["items"])) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", ["orders", "items"])
 def test_a_property_that_is_set_later_keeps_back_a_publication(
     iceberg_rest: RestCatalogServer, unique: str, tmp_path: Path, name: str

@@ -157,6 +157,7 @@ class Late:
     def __init__(self, inner: Catalog, act: Callable[[], None]) -> None:
         self._inner = inner
         self._acts = [act]
+        self.identifier = inner.identifier
         self.reads_files = inner.reads_files
         self.load, self.create, self.close = inner.load, inner.create, inner.close
 
