@@ -540,8 +540,9 @@ def outcome_problem(log: Log, body: CutCommitted | CutReverted) -> Problem | Non
 def _note_tables(state: LogState, made: Decision, body: CutCommitted) -> None:
     """Note the new snapshots of the further tables; a table in the place of another one has none."""
     for name, snapshot in body.tables.items():
-        before = state.tables.get(name)
-        if before is not None and name in made.tables and state.current(name, made.tables[name]):
+        before, touched = state.tables.get(name), made.tables.get(name)
+        # Also one that the policy leaves out by now: its name may come back.
+        if before is not None and touched is not None and before.terms.identity == touched.terms.identity:
             newest = TableVersion(decision=made.id, snapshot=snapshot)
             state.tables[name] = before.model_copy(update={"newest": newest})
 

@@ -268,14 +268,8 @@ class Truth(Account):
         match body.command:
             case "pause":
                 self.paused = True
-            case "resume" if body.head is not None and body.table is not None:
-                known = self.tables.get(body.table)
-                if known is not None:
-                    known.decision, known.snapshot = body.decision or 0, body.head
             case "resume":
-                asked = self.decided if self.open is not None else self.decided + 1
-                if body.head is None or body.decision == asked:
-                    self.paused = False
+                self._resume(body)
             case "remove" | "discard" if body.region in self.regions and body.number == self.number:
                 self._remove(body.region or "", discard=body.command == "discard")
             case "close" if body.number == self.number:
@@ -289,6 +283,16 @@ class Truth(Account):
                 self._save(body.name or "", drain=body.command == "drain")
             case "cancel":
                 self.savepoints = [each for each in self.savepoints if each.name != body.name]
+
+    def _resume(self, body: StreamCommand) -> None:
+        if body.head is not None and body.table is not None:
+            if body.table in self.tables:
+                known = self.tables[body.table]
+                known.decision, known.snapshot = body.decision or 0, body.head
+            return
+        asked = self.decided if self.open is not None else self.decided + 1
+        if body.head is None or body.decision == asked:
+            self.paused = False
 
     def _revert(self, offset: int, body: StreamCommand) -> None:
         verdict = self.open
@@ -434,8 +438,8 @@ class Truth(Account):
     def _note_tables(self, verdict: Verdict, body: CutCommitted) -> None:
         verdict.has = {*body.tables}
         for name, snapshot in body.tables.items():
-            if verdict.tables.get(name) == self.identity_of(name) is not None:
-                known = self.tables[name]
+            known = self.tables[name]
+            if known.identity == verdict.tables.get(name):
                 known.decision, known.snapshot = body.decision, snapshot
 
     def _take_back(
