@@ -1,4 +1,4 @@
-"""Mishaps of the further tables of a stream, of their catalog and of their settings, and the people who help."""
+"""Mishaps of the further tables of a stream, of their catalog and their settings, and the people who help."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field

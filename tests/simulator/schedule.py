@@ -29,7 +29,7 @@ QUIET_ROUNDS: Final = 1_500
 """Of 50 milliseconds each, in which everything must come to rest."""
 BEGIN: Final = 12
 """Rounds at most until the first commit, before the first step."""
-SETTLING: Final = 20
+SETTLING: Final = 10
 """Rounds in which open decisions get their outcome."""
 HURRY: Final = 6
 """Steps of each driver in a round before the first step, or after the last one."""
@@ -336,8 +336,8 @@ class Schedule:
         if self.world.further:
             # Coordinators read the catalog again after that time, if a table was unusable.
             self.world.now += self.plan.setting.machine.head_interval
-        for round_ in range(QUIET_ROUNDS):
-            self._go_on(lambda: self._finish(dice, round_))
+        for _ in range(QUIET_ROUNDS):
+            self._go_on(lambda: self._finish(dice))
             if self._at_rest() and not self.checks.unannounced():
                 return
         missing = sorted(self._items - self.checks.items)
@@ -367,13 +367,19 @@ class Schedule:
             return
         if not self.further.troubled():
             self.further.make_trouble(dice)
-        for round_ in range(SETTLING):
-            self._go_on(see_to_anchor if round_ % 2 else lambda: self._drive_all(dice))
-        troubled = self.further.troubled()
+        before, troubled = self.checks.truth.decided, self.further.troubled()
+        for _ in range(SETTLING):
+            self._go_on(lambda: self._drive_all(dice))
+            self._go_on(see_to_anchor)
+        troubled &= self.further.troubled()
+        for made in self.checks.truth.verdicts[before:]:
+            if touched := troubled & made.tables.keys():
+                # The coordinators have just begun, and have checked nothing before the trouble.
+                raise Violation("I12", f"decision {made.body.decision} touches {touched}, in trouble")
         waiting = self._waiting_beside(troubled)
         for _ in range(QUIET_ROUNDS):
             waiting = {name: at for name, at in waiting.items() if not self._is_past(name, at)}
-            if not waiting or self.further.troubled() != troubled:
+            if not waiting or not troubled <= self.further.troubled():
                 return
             self._go_on(see_to_anchor)
         conditions = [str(each.problem) for each in self.fleet.nodes[0].machine.conditions()]
@@ -402,7 +408,7 @@ class Schedule:
         place = self.checks.truth.places[name]
         return place.life is None or place.life.name != at.incarnation or place.is_past(at.checkpoint)
 
-    def _finish(self, dice: Dice, round_: int) -> None:
+    def _finish(self, dice: Dice) -> None:
         self.people.match(dice)
         self._care(dice)
         self.people.see_to_assignment(dice)

@@ -142,9 +142,7 @@ class Surroundings:
                 return self._group.inspect()
             case Ask(decision, digest, table, known) if effect.tables:
                 asked, left_out, undo = (decision, digest), effect.left_out, effect.undo
-                return self._group.ask_all(
-                    asked, table, known, effect.tables, left_out=left_out, undo=undo
-                )
+                return self._group.ask_all(asked, table, known, effect.tables, left_out=left_out, undo=undo)
             case Ask(decision, digest, table, known):
                 return self._lake.ask(decision, digest, table, known)
             case CheckFiles():

@@ -1,4 +1,4 @@
-"""Checks of further tables: each has its decisions once, together with the anchor, and no vector goes back."""
+"""Checks of further tables: each has its decisions once and with the anchor, and no vector goes back."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.events.models import Body, CutCommitted, TableVersion
 from sluicegate.events.notifications import Committed
-from tests.doubles.memory_group import Vector
+from sluicegate.lakes.group import Vector
 from tests.doubles.memory_lake import MemorySnapshot, MemoryTable
 from tests.simulator.places import Known, Verdict
 from tests.simulator.truth import Truth
@@ -65,7 +65,9 @@ class Vectors:
         if {*body.tables} | {*body.left_out} != verdict.tables.keys() or {*body.tables} & {*body.left_out}:
             raise Violation("I14", f"decision {body.decision} touches {verdict.tables}, not {body}")
         if ahead := {*body.left_out} - verdict.let_go:
-            raise Violation("I14", f"decision {body.decision} does not wait for {ahead}, which the policy has")
+            raise Violation(
+                "I14", f"decision {body.decision} does not wait for {ahead}, which the policy has"
+            )
         for name in body.tables:
             if not self._had(verdict.tables[name], verdict):
                 raise Violation("I14", f"decision {body.decision} has an outcome, and was never in {name}")
@@ -75,7 +77,9 @@ class Vectors:
 
     def compare(self, state: LogState, offset: int) -> None:
         """Compare the registry with that of the account."""
-        mine = {name: (each.identity, each.decision, each.snapshot) for name, each in self.truth.tables.items()}
+        mine = {
+            name: (each.identity, each.decision, each.snapshot) for name, each in self.truth.tables.items()
+        }
         theirs = {
             name: (each.terms.identity, each.newest.decision, each.newest.snapshot)
             for name, each in state.tables.items()
@@ -136,9 +140,9 @@ class Vectors:
         given_up = self.world.given_up.get(table.identity, set())
         for number in touching.keys() - found.keys() - given_up:
             verdict = touching[number]
-            if verdict.outcome == "committed" and name in verdict.has:
-                if number not in lost or number < max(found, default=0):
-                    raise Violation("I1", f"decision {number} is missing in {name}, which has {sorted(found)}")
+            wanted = verdict.outcome == "committed" and name in verdict.has
+            if wanted and (number not in lost or number < max(found, default=0)):
+                raise Violation("I1", f"decision {number} is missing in {name}, which has {sorted(found)}")
         if self.world.catalog.atomic:
             self._check_together(name, touching, found.keys() | lost | given_up)
 
@@ -173,7 +177,8 @@ class Vectors:
         for name, each in vector.items():
             right = self._newest(name, decision)
             if each.decision != right and name not in verdict.let_go:
-                raise Violation("I14", f"the vector of decision {decision} has {name} at {each.decision}, not {right}")
+                wrong = f"{name} at {each.decision}, not {right}"
+                raise Violation("I14", f"the vector of decision {decision} has {wrong}")
 
     def _newest(self, name: str, decision: int) -> int:
         """Return the newest decision up to this one that is in a table by the log."""
@@ -194,7 +199,8 @@ class Vectors:
     def _is_undone(self, decision: int) -> bool:
         """True if the anchor has the empty commit of a revert in the place of the decision."""
         digest = self.truth.verdicts[decision - 1].body.digest
-        own = [each.digest for each in self.world.table.history if is_of_stream(each) and each.decision == decision]
+        ours = [each for each in self.world.table.history if is_of_stream(each)]
+        own = {each.digest for each in ours if each.decision == decision}
         return bool(own) and digest not in own
 
     def _read_by_vector(self) -> None:
