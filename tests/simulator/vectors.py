@@ -187,7 +187,8 @@ class Vectors:
         if given_up:
             # An operator's statement counts, whatever the decisions before it are.
             own = self.truth.verdicts[decision - 1]
-            return decision if own.tables.get(name) == identity else known.decision
+            touched = own.tables.get(name) == identity and not self._is_undone(decision)
+            return decision if touched else known.decision
         found = [
             each.body.decision
             for each in self._touching(name, identity)
