@@ -113,6 +113,11 @@ class TableState:
     tables: Mapping[str, FurtherTable | str] = field(default_factory=dict)
     """By name, the further tables of the settings, as the catalog has them, or why one cannot be used."""
 
+    @property
+    def has_unusable(self) -> bool:
+        """True if one of them cannot be used now."""
+        return any(isinstance(each, str) for each in self.tables.values())
+
 
 @dataclass(frozen=True, slots=True)
 class Found:

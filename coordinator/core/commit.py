@@ -91,6 +91,8 @@ class Committing:
             return Ask(made.id, digest, identity, known, tables, self._left_out, revert is not None)
         head = self._absent.head if self._absent is not None else None
         if self._apart is not None:
+            # The anchor has it, so no order reverts it.
+            revert = None
             head, tables = self._apart.snapshot, {name: tables[name] for name in self.apart}
         elif self._absent is not None and self._absent.elsewhere:
             # Rows of it are visible, so it stands.

@@ -56,6 +56,8 @@ class StreamMachine:
     """Conditions that the caller has found; nothing waits for their end."""
     _head_at = 0
     """Time of the next question about the table's head."""
+    _names_at = 0
+    """Time at which the catalog is read again, if the log lacks a further table of the settings."""
     _head_expired = False
     """True if the known head has expired: the inspected one takes its place if that is proven."""
     _read_for = 0
@@ -256,6 +258,9 @@ class StreamMachine:
         state = self.replica.state
         if state.unresolved is not None:
             return self._committing.next(state, self._inspected)
+        if self._now >= self._names_at and self._inspected.has_unusable:
+            self._inspect_again()
+            return effects.InspectTable()
         if self._head_due:
             table = state.table or self.table.identity or ""
             known = self.table.known_head(state, self._inspected)
@@ -335,7 +340,7 @@ class StreamMachine:
             self._stall_stream(Problem(code=Code.TABLE_REPLACED, detail=result.identity))
             return
         self.table.single_region = "fixed-buckets" if result.joined else None
-        self._inspected = result
+        self._inspected, self._names_at = result, self._now + self.settings.head_interval
         # The log explains this state only up to an end that is fetched after it.
         self._require_end()
 

@@ -193,7 +193,16 @@ class StreamTable:
 
         Raises LakeUnavailable or TableRefused.
         """
-        return await self._call(lambda: self._group().trouble(tables)) if tables else {}
+
+        def look() -> dict[str, Problem]:
+            found: dict[str, Problem] = {}
+            for name, each in self._group().trouble(tables).items():
+                if isinstance(each, LakeUnavailable):
+                    raise each
+                found[name] = each
+            return found
+
+        return await self._call(look) if tables else {}
 
     async def check_early(self, events: Mapping[int, WrittenEvent], terms: Terms) -> Mapping[int, Passed]:
         """Return those of these events that pass a check. Raises LakeUnavailable or TableRefused."""

@@ -23,6 +23,7 @@ class MemoryState:
     table: MemoryTable
     identity: str
     head: SnapshotRef | None
+    rollbacks: int = 0
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ class MemoryPart:
         return replace(self, vector=dict(vector))
 
 
+def state_of(table: MemoryTable) -> MemoryState:
+    """Return the state of a table now."""
+    return MemoryState(table, table.identity, table.head.ref if table.head else None, table.rollbacks)
+
+
 class MemoryGroupTable(MemoryCommitter):
     """The committer of one table, in the steps that a group takes."""
 
@@ -58,13 +64,13 @@ class MemoryGroupTable(MemoryCommitter):
         if table is None:
             raise TableRefused(f"the catalog has no table {self._name}")
         self._table = table
-        return MemoryState(table, table.identity, table.head.ref if table.head else None)
+        return state_of(table)
 
     def describe(self, state: MemoryState) -> tuple[str, str]:
         return state.identity, state.table.location
 
     def version(self, state: MemoryState) -> object:
-        return state.identity, state.head
+        return state.identity, state.head, state.rollbacks
 
     def head(self, state: MemoryState) -> SnapshotRef | None:
         return state.head
@@ -100,6 +106,8 @@ class MemoryCatalog:
     atomic: bool = True
     vector: Vector | None = None
     """The anchor's newest one, for readers."""
+    vector_of: int = 0
+    """The decision that it is of."""
     crash_after: int | None = None
     """The next transaction that is not atomic ends after so many tables."""
     drops: str = ""
@@ -136,7 +144,7 @@ class MemoryCatalog:
                 continue
             part.base.table.put(part.made)
             if part.vector is not None:
-                self.vector = part.vector
+                self.vector, self.vector_of = part.vector, part.request.decision
         if dropped:
             raise Uncertain("the change is not seen everywhere")
         return True

@@ -133,6 +133,10 @@ class MemoryTable:
         return f"{self.name}#{self._generation}"
 
     @property
+    def rollbacks(self) -> int:
+        return self._branching
+
+    @property
     def snapshots(self) -> list[MemorySnapshot]:
         """The history that can still be read, oldest first."""
         return list(self._visible.values())

@@ -1,6 +1,6 @@
 """Seams: the functions of which a defect plants a wrong variant.
 
-They are those of the core, of the table in memory, of retention, and of the search for orphans.
+They are those of the core, of groups, of tables in memory, of retention, and of the search for orphans.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,7 +27,8 @@ from sluicegate.coordinator.core.table import TableProgress
 from sluicegate.coordinator.replay import decisions
 from sluicegate.events.problems import Code
 from sluicegate.lakes import history
-from tests.doubles import memory_lake
+from sluicegate.lakes.group import Group
+from tests.doubles import memory_group, memory_lake
 from tests.simulator import retention, world
 
 Function = Callable[..., Any]
@@ -106,6 +107,13 @@ SEAMS: Final[dict[str, tuple[Any, str]]] = {
     "notifications": (outbox.Outbox, "_add"),
     "notifications of commits": (outbox.Outbox, "_committed"),
     "the state record": (outbox.Outbox, "record"),
+    "the evidence of a further table": (memory_group, "evidence_of"),
+    "the question to several tables": (Group, "ask_all"),
+    "trouble of further tables": (Group, "trouble"),
+    "the step of a catalog": (memory_group.MemoryCatalog, "commit_all"),
+    "files of an event": (replica.Replica, "_add_files"),
+    "tables that lack a decision": (commit.Committing, "apart"),
+    "the registry after an outcome": (cuts, "_note_tables"),
     "records that may be deleted": (retention, "deletion_start"),
     "the record to recover from": (world, "recovery_record"),
     "checkpoints that may be committed": (decisions, "_may_be_included"),

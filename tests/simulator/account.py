@@ -9,7 +9,7 @@ from fractions import Fraction
 from math import floor
 
 from sluicegate.events.models import Position, StreamPolicy
-from tests.simulator.places import Life, Place, Savepoint, Verdict
+from tests.simulator.places import Known, Life, Place, Savepoint, Verdict
 
 
 @dataclass
@@ -40,6 +40,8 @@ class Account:
     """By id of the registration, the committed positions of its region where it is in the log."""
     followed: dict[int, int] = field(default_factory=dict)
     """By number of an assignment, the decision that it follows."""
+    tables: dict[str, Known] = field(default_factory=dict)
+    """By name, each further table that any policy had."""
 
     @property
     def decided(self) -> int:
@@ -49,6 +51,27 @@ class Account:
     def open(self) -> Verdict | None:
         """Return the decision without an outcome."""
         return self.verdicts[-1] if self.verdicts and not self.verdicts[-1].outcome else None
+
+    def identity_of(self, name: str) -> str | None:
+        """Return the identity of a further table by the policy; None if it leaves it out."""
+        terms = self.policy.tables.get(name) if self.policy is not None else None
+        return terms.identity if terms is not None else None
+
+    def known(self, name: str) -> list[Position]:
+        """Return a region's sealed positions before the first one with files of an unknown table."""
+        found: list[Position] = []
+        place, names = self.places[name], self.policy.tables.keys() if self.policy is not None else ()
+        for at in place.sealed():
+            if not place.tables_at(at.checkpoint) <= {*names}:
+                break
+            found.append(at)
+        return found
+
+    def unknown(self) -> set[str]:
+        """Return the tables that the policy lacks, and for which sealed checkpoints wait."""
+        names = self.policy.tables.keys() if self.policy is not None else ()
+        waiting = ((each, at) for each in self.places.values() for at in each.sealed())
+        return {name for place, at in waiting for name in place.tables_at(at.checkpoint)} - {*names}
 
     def committed(self, name: str) -> Position | None:
         """Return the position of a region without a decision that has no outcome."""

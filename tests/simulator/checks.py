@@ -24,6 +24,7 @@ from tests.simulator.deletions import Deletions
 from tests.simulator.judging import abandonment_problem, decision_problem
 from tests.simulator.places import Verdict
 from tests.simulator.truth import Truth
+from tests.simulator.vectors import Vectors
 from tests.simulator.violation import Violation
 from tests.simulator.world import COMMIT_USER, SPACING, STREAM, Entry, Item, World
 from tools.docs.states_page import changes
@@ -42,8 +43,8 @@ class Checks:
     """Commits-topic records that were checked."""
     _history: list[MemorySnapshot] = field(default_factory=list)
     """Snapshots that were checked."""
-    _items: dict[Item, int] = field(default_factory=dict)
-    """By item, the decision that put it into the table."""
+    _items: dict[tuple[str, Item], int] = field(default_factory=dict)
+    """By table and item, the decision that put it there."""
     _watermark: int | None = None
     _told: dict[str, str] = field(default_factory=dict)
     _ids: dict[tuple[object, ...], str] = field(default_factory=dict)
@@ -54,18 +55,23 @@ class Checks:
 
     def __post_init__(self) -> None:
         self._deletions = Deletions(self.world, self.truth)
+        self._vectors = Vectors(self.world, self.truth)
 
     def step(self) -> None:
         """Check everything that is new."""
         self._read_log()
         self._deletions.check_records()
         self._check_table()
+        self._vectors.check()
         self._deletions.check_files()
         self._check_notifications()
 
     # --- the log ----------------------------------------------------------------------------------
 
     def _read_log(self) -> None:
+        if self._read < len(self.world.log):
+            # An outcome is right if the tables have had the decision by now.
+            self._vectors.look()
         while self._read < len(self.world.log):
             entry = self.world.log[self._read]
             record, before = entry.record, self.truth.decided
@@ -84,6 +90,7 @@ class Checks:
             if isinstance(body, CutDecided | CutAbandoned):
                 self._compare_verdict(entry, applied.ignored, problem)
             self._compare_state(entry.offset)
+            self._vectors.read(body, applied)
             if self.truth.decided > before:
                 self._check_decision(self.truth.verdicts[-1])
             self._read += 1
@@ -158,6 +165,7 @@ class Checks:
                 raise Violation("I1", f"{name} at offset {offset}: sealed {sealed}, not {place.sealed()}")
         if state.watermark != truth.watermark:
             raise Violation("I5", f"watermark {state.watermark} at offset {offset}, not {truth.watermark}")
+        self._vectors.compare(state, offset)
         held = state.assignment.number if state.assignment else None
         if held != truth.number:
             raise Violation("I2", f"assignment {held} at offset {offset}, not {truth.number}")
@@ -223,6 +231,7 @@ class Checks:
                 ids = [self.world.log[offset].envelope.id for offset in effect.offsets]
                 if ids != verdict.parts:
                     raise Violation("I3", f"decision {effect.decision} with {ids}, not {verdict.parts}")
+                self._vectors.acts(effect, verdict)
                 if effect.watermark != verdict.watermark:
                     raise Violation(
                         "I6", f"watermark {effect.watermark} of a commit, not {verdict.watermark}"
@@ -252,33 +261,37 @@ class Checks:
         if snapshot.decision > self.truth.decided:
             raise Violation("I3", f"decision {snapshot.decision} is published before it is in the log")
         verdict = self.truth.verdicts[snapshot.decision - 1]
-        wanted = verdict.parts if snapshot.digest == verdict.body.digest else []
+        stands = snapshot.digest == verdict.body.digest
+        wanted = verdict.parts_of.get("", []) if stands else []
         if list(snapshot.files) != wanted:
             raise Violation("I1", f"decision {snapshot.decision} has {snapshot.files}, not {wanted}")
-        if wanted and verdict.outcome == "reverted":
+        if stands and verdict.outcome == "reverted":
             raise Violation("I2", f"decision {snapshot.decision} is reverted in the log and in the table")
         if not self.world.removed.isdisjoint(snapshot.files):
             raise Violation("I9", f"decision {snapshot.decision} has files that were deleted")
-        for path in snapshot.files:
+        # The anchor has each decision, so this is about the rows of all of its tables.
+        for path in verdict.parts if stands else ():
             for item in self.world.items[path]:
-                if item in self._items:
+                place = self.world.table_of[path], item
+                if place in self._items:
                     raise Violation(
-                        "I2", f"{item} is in decisions {self._items[item]} and {snapshot.decision}"
+                        "I2", f"{place} is in decisions {self._items[place]} and {snapshot.decision}"
                     )
-                self._items[item] = snapshot.decision
-        self._check_whole(snapshot, verdict)
+                self._items[place] = snapshot.decision
+        if stands:
+            self._check_whole(snapshot, verdict)
 
     def _check_whole(self, snapshot: MemorySnapshot, verdict: Verdict) -> None:
         """Check that the table has each shard up to some item, as after a full cut."""
-        for shard in {item[0] for path in snapshot.files for item in self.world.items[path]}:
-            found = {number for name, number in self._items if name == shard}
+        for shard in {item[0] for path in verdict.parts for item in self.world.items[path]}:
+            found = {number for _, (name, number) in self._items if name == shard}
             if found != {*range(len(found))}:
                 raise Violation("I11", f"decision {snapshot.decision} leaves a gap in shard {shard}")
 
     @property
     def items(self) -> set[Item]:
         """Return the items in the table."""
-        return set(self._items)
+        return {item for _, item in self._items}
 
     # --- notifications ----------------------------------------------------------------------------
 
@@ -307,6 +320,7 @@ class Checks:
                     raise Violation("I7", f"fallbacks {sorted(body.fallbacks)}, not {verdict.fallbacks}")
                 if body.watermark != verdict.watermark:
                     raise Violation("I6", f"watermark {body.watermark} announced, not {verdict.watermark}")
+                self._vectors.announced(body)
             case CutReverted():
                 if truth.verdicts[body.decision - 1].outcome != "reverted":
                     raise Violation("I1", f"decision {body.decision} is announced as reverted")

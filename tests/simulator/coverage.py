@@ -8,6 +8,7 @@ from sluicegate.events.notifications import NotificationType
 from sluicegate.events.problems import Code
 from tests.simulator.fates import FATES, KINDS, kinds_of
 from tests.simulator.plan import FAULTS as OF_PLANS
+from tests.simulator.plan import OF_FURTHER_TABLES
 from tools.docs.states_page import REGION
 
 ENOUGH: Final = 100
@@ -30,6 +31,22 @@ _OF_STORES: Final = (
     "an answer by the marker alone",
     "table put back",
     "table in scope again",
+)
+_OF_FURTHER_TABLES: Final = (
+    "a table is added",
+    "a table is left out",
+    "a table that was made again is accepted",
+    "a dropped table is put back",
+    "a further table is put back",
+    "a further table is repaired",
+    "an operator states that a table is right",
+    "a process ends between two tables",
+    "a publication between two questions",
+    "a publication of several tables",
+    "tables that lack a decision get it",
+    "a table that was left out is not waited for",
+    "a reader needs the mark, or loads the anchor again",
+    "regions go on beside a table in trouble",
 )
 _OF_JOBS: Final = (
     "watermark falls",
@@ -104,6 +121,7 @@ VOID: Final = (
     Code.PAUSED,
     Code.NOTHING_MOVES,
     Code.NOT_SEALED,
+    Code.TABLE_UNKNOWN,
     Code.REGION_STALLED,
     Code.NOT_FULL,
     Code.TOO_MANY_BEHIND,
@@ -121,7 +139,7 @@ _OF_CUTS: Final = (
     "cut.reverted: applied",
 )
 
-FAULTS: Final = (*OF_PLANS, *_OF_PROCESSES, *_OF_STORES, *_OF_JOBS)
+FAULTS: Final = (*OF_PLANS, *OF_FURTHER_TABLES, *_OF_PROCESSES, *_OF_STORES, *_OF_FURTHER_TABLES, *_OF_JOBS)
 TRANSITIONS: Final = (
     *RESULTS,
     *_OF_CUTS,

@@ -55,8 +55,9 @@ class Deletions:
         if not fresh:
             return
         self._removed |= fresh
-        if kept := fresh & self.world.table.referenced():
-            raise Violation("I9", f"{sorted(kept)} are in the table")
+        for table in (self.world.table, *self.world.further.values()):
+            if kept := fresh & table.referenced():
+                raise Violation("I9", f"{sorted(kept)} are in {table.name}")
         for entry in self.world.log:
             at = entry.envelope
             if at.id in fresh and self.truth.may_include(at.region, at.incarnation, at.checkpoint, at.id):

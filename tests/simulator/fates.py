@@ -27,6 +27,7 @@ FATES: Final[dict[str, tuple[type[Effect], ...]]] = {
     "unknown, visible": (Publish,),
     "refused": (Publish,),
     "files refused": (CheckFiles,),
+    "zombie in between": (Ask,),
     "view lost": (WriteView,),
 }
 """Faults of effects, with the effects that can meet them."""

@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from sluicegate.coordinator.core.effects import Effect, MachineSettings, Result, WriteView
+from sluicegate.coordinator.core.effects import Effect, MachineSettings, Publish, Result, WriteView
 from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.stream.continuity import LogRange, deleted, discontinuity
+from tests.doubles.memory_group import Interrupted
 from tests.simulator.dice import Dice
 from tests.simulator.fates import KINDS, kinds_of, name_of, pick
 from tests.simulator.retention import Retention
@@ -28,13 +29,15 @@ IDLE: Final = (0, 20, 100, 400)
 class Node:
     """One life of a coordinator process; a crash ends it."""
 
-    def __init__(self, name: str, world: World, settings: MachineSettings, watch: Watch) -> None:
+    def __init__(
+        self, name: str, world: World, settings: MachineSettings, watch: Watch, between: Callable[[], None]
+    ) -> None:
         """Boot from the state record, or from the base record."""
         self.name = name
         self._world = world
         self._watch = watch
         record = world.recovery() or StateRecord(stream=STREAM, applied=-1, low_water=0, state=LogState())
-        self._surroundings = Surroundings(world, record.low_water)
+        self._surroundings = Surroundings(world, record.low_water, between)
         self.machine = StreamMachine(STREAM, 0, record, settings)
         held = LogRange(world.begin, len(world.log))
         known = {record.applied: world.log[record.applied].envelope.id} if record.applied >= 0 else {}
@@ -76,6 +79,11 @@ class Node:
         self.machine.finished(effect, result)
 
     @property
+    def is_stale(self) -> bool:
+        """True if others have other settings of further tables by now."""
+        return self._surroundings.settings != self._world.settings
+
+    @property
     def low_water(self) -> int:
         """Return the low-water mark of the newest record that it has read or written."""
         return self._surroundings.low_water
@@ -105,7 +113,7 @@ class Fleet:
         """Return a new process."""
         self._booted += 1
         self.world.tell("n{} boots", self._booted)
-        node = Node(f"n{self._booted}", self.world, self.settings, self.watch)
+        node = Node(f"n{self._booted}", self.world, self.settings, self.watch, self._publish_late)
         if node.lacks is not None and self.world.kept is None:
             raise Violation("I8", f"{node.name} needs records that coordinators deleted: {node.lacks}")
         return node
@@ -156,10 +164,25 @@ class Fleet:
         if self.frozen:
             node, effect = self.frozen.pop(dice.below(len(self.frozen)))
             self.world.saw("a frozen effect runs")
-            self.world.tell("{} wakes up for {}", node.name, name_of(effect))
-            node.perform(effect)
+            self._perform_late(node, effect)
             return True
         return False
+
+    def _perform_late(self, node: Node, effect: Effect) -> None:
+        """Let a frozen effect run. Nobody hears of its result."""
+        self.world.tell("{} wakes up for {}", node.name, name_of(effect))
+        try:
+            node.perform(effect)
+        except Interrupted:
+            self.world.tell("{} ends between two tables", node.name)
+
+    def _publish_late(self) -> None:
+        """Let a frozen publication run, between the questions of another process to two tables."""
+        late = next((each for each in self.frozen if isinstance(each[1], Publish)), None)
+        if late is not None:
+            self.frozen.remove(late)
+            self.world.saw("a publication between two questions")
+            self._perform_late(*late)
 
     def rebalance(self, who: int, dice: Dice) -> None:
         """Move the partition to another process; the old one may stay at work beside it."""
@@ -208,6 +231,11 @@ class Fleet:
         for node in [each for each in self.nodes if each.lacks is not None]:
             self._replace(node)
 
+    def renew(self, most: int = MOST) -> None:
+        """Restart coordinators that have older settings of further tables than new ones get."""
+        for node in [each for each in self.nodes if each.is_stale][:most]:
+            self._replace(node)
+
     def write_view(self, who: int, dice: Dice) -> None:
         """Let one write its view."""
         node = self.nodes[who % len(self.nodes)]
@@ -220,8 +248,7 @@ class Fleet:
     def quiet(self) -> None:
         """No more faults: frozen effects run, and two fresh processes continue."""
         while self.frozen:
-            node, effect = self.frozen.pop()
-            node.perform(effect)
+            self._perform_late(*self.frozen.pop())
         self.asleep.clear()
         for ambush in (self.fates, self.crashes, self.freezes):
             ambush.clear()
@@ -239,6 +266,8 @@ class Fleet:
                 node.in_flight.remove(wanted[0])
                 self._perform(node, wanted[0], heard=True)
                 after_each()
+                if node not in self.nodes:
+                    break
                 node.read(1_000_000)
                 node.poll()
 
@@ -286,7 +315,13 @@ class Fleet:
             self.fates.remove((fate, name))
             self.world.saw(f"{fate}: {name}")
         self.world.tell("{} does {}{}", node.name, name, f", which meets: {fate}" if fate else "")
-        result = node.perform(effect, fate)
+        try:
+            result = node.perform(effect, fate)
+        except Interrupted:
+            self.world.saw("a process ends between two tables")
+            self.world.tell("{} ends between two tables", node.name)
+            self._replace(node)
+            return
         again = " that may pass" if getattr(result, "again", False) else ""
         self.world.saw(f"{name} -> {type(result).__name__}{again}")
         if getattr(result, "by_marker", False):

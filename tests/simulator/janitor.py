@@ -33,7 +33,8 @@ class Janitor:
         # Each file has the id of its event. Another record may be the same event once more.
         paths = {world.log[offset].envelope.id for offset in orphans} - named
         # The log does not know that a decision without an outcome was published and rolled back.
-        paths -= world.table.rolled_back_files
+        for table in (world.table, *world.further.values()):
+            paths -= table.rolled_back_files
         fresh = paths - world.removed
         world.removed |= paths
         return bool(fresh)

@@ -4,6 +4,7 @@ import json
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Final
+from zlib import crc32
 
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
@@ -74,6 +75,8 @@ class Driver:
     """Time until which the process stands still."""
     held_until: int = 0
     """Time until which uploads do not arrive."""
+    writes: tuple[str, ...] = ()
+    """Further tables that the process writes to."""
 
     # --- registration -----------------------------------------------------------------------------
 
@@ -94,6 +97,7 @@ class Driver:
                 table=self.table,
                 bounded=self.source.bounded,
                 takes_over=location.takes_over,
+                tables=self._stated_tables(),
             )
             self.asked, self.state = self.send(EventType.REGION_REGISTERED, body), "registering"
             return
@@ -106,9 +110,18 @@ class Driver:
             table=self.table,
             bounded=self.source.bounded,
             probe=probe,
+            tables=self._stated_tables(),
         )
         self.asked = self.send(EventType.REGION_REGISTERED, body)
         self.state = "probing" if probe else "registering"
+
+    def _stated_tables(self) -> tuple[str, ...]:
+        return self._tables_of_region() if self.source.states_tables else ()
+
+    def _tables_of_region(self) -> tuple[str, ...]:
+        """Return the further tables that the region writes to: most of the job's."""
+        names = self.world.job_tables
+        return tuple(name for name in names if crc32(f"{self.region} {name}".encode()) % 3)
 
     def read_answer(self) -> None:
         """Read the answer to the newest registration or probe, if it is there."""
@@ -130,7 +143,7 @@ class Driver:
             self.state, self.location.registered, self.idle = "running", True, False
             self.run, self.told_idle, self.stated = self.asked, False, -1
             self.runs.append(self.run)
-            self.named = []
+            self.named, self.writes = [], self._tables_of_region()
         else:
             self.state = "refused"
 
@@ -186,17 +199,26 @@ class Driver:
     def write(self, batch: Batch, dice: Dice, *, attempts: int = 1) -> None:
         """Write the batch: some writers, each with an attempt that counts and perhaps others."""
         items, at = batch.items, (self.region, self.location.incarnation, batch.number)
-        cut = dice.between(0, len(items))
+        cut, tables = dice.between(0, len(items)), self._tables(dice)
         for number, share in enumerate((items[:cut], items[cut:])):
             if not share and number:
                 continue
             for attempt in range(attempts):
-                message = self.world.files_event(at, f"w{number}", self.world.new_id("a"), share)
-                if attempt == attempts - 1:
-                    self.named.append(message[0].id)
-                    self.uploads.append(message)
-                else:
-                    self.late.append(message)
+                name = self.world.new_id("a")
+                for table in tables:
+                    message = self.world.files_event(at, f"w{number}", name, share, table)
+                    if attempt == attempts - 1:
+                        self.named.append(message[0].id)
+                        self.uploads.append(message)
+                    else:
+                        self.late.append(message)
+
+    def _tables(self, dice: Dice) -> list[str]:
+        """Return the tables that get the rows of a batch; empty text: the anchor."""
+        if not self.writes:
+            return [""]
+        chosen = [name for name in self.writes if dice.chance(0.6)]
+        return ["", *chosen] if not chosen or dice.chance(0.7) else chosen
 
     def complete(self, batch: Batch, dice: Dice) -> None:
         """Publish the completion, and note the batch as done."""
@@ -207,7 +229,8 @@ class Driver:
     def carry(self, batch: Batch, dice: Dice, *, digest: str = "") -> None:
         """Write all of the batch in the driver's process: the completion carries the file."""
         at = (self.region, self.location.incarnation, batch.number)
-        envelope, files = self.world.files_event(at, "w0", self.world.new_id("a"), batch.items)
+        table = dice.pick(("", *self.writes)) if self.writes else ""
+        envelope, files = self.world.files_event(at, "w0", self.world.new_id("a"), batch.items, table)
         changed = {"events": (), "files": files, "source_digest": digest or batch.digest}
         body = self.completion(batch, dice).model_copy(update=changed)
         self.world.append(envelope._replace(type=EventType.CHECKPOINT_COMPLETED), body)

@@ -21,6 +21,8 @@ def may_register(account: Account, offset: int, envelope: Envelope, body: Region
         return False
     if body.table is not None and not body.table.startswith(account.policy.allowed_locations):
         return False
+    if set(body.tables) - account.policy.tables.keys():
+        return False
     if not _may_assign(account, wanted):
         return False
     following = account.number is None or wanted.number > account.number
@@ -109,6 +111,8 @@ def decision_problem(account: Account, body: CutDecided) -> tuple[str, str] | No
         ended = place is not None and not place.live and not place.removed
         if place is None or ended or at not in place.sealed():
             return "I1", f"{name} is not sealed up to {at.checkpoint}"
+        if at not in account.known(name):
+            return "I1", f"{name} has files of an unknown table up to {at.checkpoint}"
         if place.stalled:
             return "I2", f"{name} is stalled"
     held = {name for name, place in account.places.items() if place.at is not None}

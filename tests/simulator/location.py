@@ -88,3 +88,5 @@ class Source:
     """Share of steps with open uploads that deliver one of them before the completion."""
     carries: bool = False
     """Drivers write the files of most batches themselves, and their completions carry these."""
+    states_tables: bool = False
+    """Registrations name the further tables that the query writes to."""

@@ -99,6 +99,10 @@ class People:
             if driver.answer.problem.code in _WAITING:
                 driver.state = "new"
                 return False
+            if driver.answer.problem.table is not None:
+                # Its tables have to be added to the settings, and a coordinator has to log them.
+                driver.state = "new"
+                return False
             if driver.answer.problem.code is Code.REGION_REMOVED:
                 driver.state, self.closing = "stopped", True
                 return False

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sluicegate.events.envelope import Envelope
-from sluicegate.events.models import CheckpointCompleted, CutDecided, Position, Predecessor
+from sluicegate.events.models import CheckpointCompleted, CutDecided, Position, Predecessor, SnapshotRef
 
 FAR: Final = 4_102_444_800_000
 """The year 2100: a watermark that counts as none."""
@@ -68,6 +68,13 @@ class Place:
             )
             found.append(tail)
         return found
+
+    def tables_at(self, number: int) -> set[str]:
+        """Return the further tables of which a whole checkpoint has files."""
+        if self.life is None:
+            return set()
+        parts = self.life.parts.get(number, {})
+        return {parts[event].table for event in self.life.completions[number].events} - {""}
 
     def advance(self, to: Position) -> None:
         """Move to a sealed position, with the watermarks on the way."""
@@ -136,6 +143,15 @@ class Place:
 
 
 @dataclass
+class Known:
+    """The registry's entry of a further table."""
+
+    identity: str
+    decision: int = 0
+    snapshot: SnapshotRef | None = None
+
+
+@dataclass
 class Savepoint:
     """A savepoint or drain."""
 
@@ -163,5 +179,15 @@ class Verdict:
     """Offset and region of the first order to revert it."""
     outcome: str = ""
     """"", committed, reverted."""
+    tables: dict[str, str] = field(default_factory=dict)
+    """By name, the identity of each further table that it touches."""
+    parts_of: dict[str, list[str]] = field(default_factory=dict)
+    """By name of a table, the anchor's empty, those of its events that are for it."""
+    let_go: set[str] = field(default_factory=set)
+    """Names that some policy since the decision has left out."""
+    lasting: set[str] = field(default_factory=set)
+    """Names that every policy since the decision has."""
+    has: set[str] = field(default_factory=set)
+    """Names that the outcome states as having it."""
     replaced: tuple[dict[str, tuple[int | None, int]], int | None, bool, Any] = ({}, None, False, None)
     """Watermarks and counters before it, the stream's watermark, and the assignment before."""

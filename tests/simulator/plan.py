@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tests.simulator.dice import Dice
-from tests.simulator.setting import Need, Setting, draw_setting, suit
+from tests.simulator.setting import Need, Setting, draw_setting, suit, with_tables
 
 LENGTH: Final = 400
 """Steps of a plan; what follows them, until everything is at rest, counts too."""
@@ -27,6 +27,13 @@ FAULTS: Final = {
     # The operator.
     "pause": 1, "savepoint": 1, "cancel": 0.5, "revert": 4, "remove": 0.7, "policy": 1, "withdraw": 3,
 }  # fmt: skip
+OF_FURTHER_TABLES: Final = {
+    "tables of the settings": 3, "tables of the job": 2, "table renamed": 1, "further: roll back": 3,
+    "further: expire": 2, "further: foreign": 2, "further: impostor": 1, "table dropped": 1,
+    "table made again": 1, "table away": 2, "change of a table dropped": 3, "end between two tables": 3,
+    "zombie in between": 2,
+}  # fmt: skip
+"""Faults of streams with further tables."""
 TROUBLES: Final = (
     "restart", "back up", "restore", "reset", "lose files", "contradict", "replay", "deliver", "heartbeat",
     "zombie", "duplicate", "both attempts", "skip", "late closing", "idle in a batch", "decline",
@@ -86,6 +93,23 @@ THEMES: Final = (
     Theme(("records deleted", "old record", "base overwritten")),
     Theme(("records deleted", "records expired", "unknown, invisible", "revert", "late uploads")),
 )
+THEMES_OF_TABLES: Final = (
+    Theme(("tables of the settings", "tables of the job")),
+    Theme(("tables of the settings", "table made again", "revert")),
+    Theme(("table made again", "tables of the settings", "crash", "unknown, visible"), ("Publish",)),
+    Theme(("change of a table dropped", "tables of the settings", "crash"), ("Publish", "Ask")),
+    Theme(("table renamed", "tables of the settings", "crash")),
+    Theme(("further: roll back", "further: expire", "further: foreign")),
+    Theme(("further: roll back", "crash", "unknown, visible"), ("Publish", "cut.committed")),
+    Theme(("further: roll back", "further: expire", "crash"), ("cut.committed",)),
+    Theme(("roll back", "revert", "crash", "unknown, visible"), ("Publish", "cut.committed")),
+    Theme(("change of a table dropped", "end between two tables", "freeze", "thaw"), ("Publish",)),
+    Theme(("change of a table dropped", "roll back", "revert"), ("Publish",)),
+    Theme(("table dropped", "table away", "revert", "refused")),
+    Theme(("zombie in between", "freeze", "revert", "unknown, invisible"), ("Publish", "Ask")),
+    Theme(("zombie in between", "freeze", "revert", "refused"), ("Publish", "Ask")),
+)
+"""One of them is added to the theme of a schedule with further tables."""
 OFTEN: Final = 5.0
 """Weight of a fault of the theme."""
 RESTARTS: Final = dict.fromkeys(("old record", "record lost"), 1.0)
@@ -115,13 +139,24 @@ class Plan:
 
 def draw_plan(seed: int, length: int = LENGTH, favour: tuple[str, ...] = ()) -> Plan:
     """Return the plan of a seed."""
-    setting, dice = draw_setting(Dice(seed ^ 0x5EED)), Dice(seed)
+    # Dice of its own, so that the schedules of one table stay as they are.
+    tables = Dice(seed ^ 0x7AB1E5)
+    setting, dice = with_tables(draw_setting(Dice(seed ^ 0x5EED)), tables), Dice(seed)
     weights: dict[str, float] = {kind: weight * (0.5 + dice.share()) for kind, weight in ALWAYS.items()}
     amount, share = dice.pick((0.3, 1.0, 1.0, 2.5)), dice.pick((0.1, 0.3, 0.6))
     for kind, weight in FAULTS.items():
         if dice.chance(share):
             weights[kind] = amount * weight * dice.share()
     theme = Theme(favour) if favour else dice.pick(THEMES) if dice.chance(0.7) else Theme(())
+    focus = theme.focus
+    if setting.tables:
+        for kind, weight in OF_FURTHER_TABLES.items():
+            if tables.chance(max(share, 0.3)):
+                weights[kind] = amount * weight * tables.share()
+        if not favour and tables.chance(0.7):
+            more = tables.pick(THEMES_OF_TABLES)
+            weights |= {kind: OFTEN * max(0.4, tables.share()) for kind in more.faults}
+            focus = focus + more.focus
     weights |= {kind: RESTARTS.get(kind, OFTEN) for kind in theme.faults}
     setting = suit(setting, theme.need, dice)
     kinds, bounds, total = list(weights), list[float](), 0.0
@@ -134,4 +169,4 @@ def draw_plan(seed: int, length: int = LENGTH, favour: tuple[str, ...] = ()) -> 
         drawn = dice.share() * total
         kind = kinds[next(index for index, bound in enumerate(bounds) if drawn < bound)]
         steps.append(Step(dice.pick(gaps), kind, dice.below(64), dice.draw()))
-    return Plan(seed, setting, tuple(steps), theme.focus)
+    return Plan(seed, setting, tuple(steps), focus)

@@ -6,19 +6,21 @@ from typing import Final, NamedTuple
 
 from sluicegate.coordinator.core.effects import Effect
 from sluicegate.events.envelope import EventType
-from sluicegate.events.models import Assignment
+from sluicegate.events.models import Assignment, Position
 from tests.doubles.memory_lake import MemoryTable
 from tests.simulator.checks import Checks
 from tests.simulator.dice import Dice
 from tests.simulator.fates import FATES
 from tests.simulator.fleet import Fleet
 from tests.simulator.forging import Forger
+from tests.simulator.further import Further
 from tests.simulator.janitor import Janitor
 from tests.simulator.job import Driver
 from tests.simulator.location import Location, Source
 from tests.simulator.people import People
 from tests.simulator.plan import TROUBLES, Plan
 from tests.simulator.retention import Retention
+from tests.simulator.setting import FURTHER, Setting
 from tests.simulator.tables import Tables
 from tests.simulator.violation import Violation
 from tests.simulator.world import World
@@ -27,6 +29,8 @@ QUIET_ROUNDS: Final = 1_500
 """Of 50 milliseconds each, in which everything must come to rest."""
 BEGIN: Final = 12
 """Rounds at most until the first commit, before the first step."""
+SETTLING: Final = 10
+"""Rounds in which open decisions get their outcome."""
 HURRY: Final = 6
 """Steps of each driver in a round before the first step, or after the last one."""
 
@@ -54,12 +58,19 @@ class Schedule:
             joined="fixed buckets" if setting.fixed_buckets else None,
         )
         self.world = World(table, story=story)
+        self._add_tables(setting, rises, gaps)
         self.checks = Checks(self.world)
         names = tuple(f"r{number}" for number in range(setting.regions))
         silent = names[setting.silent] if setting.silent is not None else None
         upload_first = 0.3 if setting.slow_uploads else 0.8
         source = Source(
-            setting.items, setting.late_data, silent, setting.bounded, upload_first, setting.carries
+            setting.items,
+            setting.late_data,
+            silent,
+            setting.bounded,
+            upload_first,
+            setting.carries,
+            setting.states_tables,
         )
         homes = {name: {f"{name}a": 0, f"{name}b": 0} for name in names}
         assignment = Assignment(number=0, regions=names)
@@ -79,10 +90,23 @@ class Schedule:
         self.fleet.nodes = [self.fleet.boot() for _ in range(setting.coordinators)]
         self.tables = Tables(self.world, self.checks.truth)
         self.people = People(self.world, self.checks.truth, self.drivers, self.tables)
+        self.further = Further(self.world, self.checks.truth, self.people.command)
         self._items = {
             (shard, number) for home in homes.values() for shard in home for number in range(source.items)
         }
         self._actions = self._all_actions()
+
+    def _add_tables(self, setting: Setting, rises: Dice, gaps: tuple[int, ...]) -> None:
+        """Make the further tables."""
+        world, names = self.world, FURTHER[: setting.tables]
+        world.catalog.atomic = setting.atomic
+        for name in names:
+            # A mark shows a commit whose snapshot has expired: each real commit to a group writes one.
+            made = MemoryTable(name, rise=lambda: rises.pick(gaps), markers="property")
+            world.further[name] = world.catalog.tables[name] = made
+            world.identifiers[name] = name
+        known = names[:-1] if setting.late_table else names
+        world.settings, world.job_tables = {name: name for name in known}, known
 
     def run(self) -> Outcome:
         """Take all steps, then let everything come to rest without any more faults."""
@@ -121,7 +145,20 @@ class Schedule:
         """Return the actions that are not about one driver or process."""
         people, tables = self.people, self.tables
         forger = Forger(self.world, self.checks, self.drivers)
+        further = self.further
         return {
+            "tables of the settings": self._change_settings,
+            "tables of the job": further.change_job,
+            "table renamed": further.rename,
+            "further: roll back": further.roll_back,
+            "further: expire": further.expire,
+            "further: foreign": further.foreign,
+            "further: impostor": further.impostor,
+            "table dropped": further.drop,
+            "table made again": further.make_again,
+            "table away": further.send_away,
+            "change of a table dropped": further.lose_change,
+            "end between two tables": further.end_between,
             "care": self._care,
             "assignment": people.see_to_assignment,
             "reassign": people.reassign,
@@ -173,6 +210,13 @@ class Schedule:
         actions |= {name: _without_who(act) for name, act in self._undirected().items()}
         actions |= {fate: _striking(fleet, fate) for fate in FATES}
         return actions
+
+    def _change_settings(self, dice: Dice) -> bool:
+        changed = self.further.change_settings(dice)
+        if changed and dice.chance(0.7):
+            # The others have the former settings for a while.
+            self.fleet.renew(1)
+        return changed
 
     def _drive(self, who: int, dice: Dice) -> None:
         """Let one driver take some steps."""
@@ -259,6 +303,9 @@ class Schedule:
         self.people.care(dice)
         self.people.see_to_table(self.fleet.conditions(), dice)
         self.tables.care(dice)
+        if self.world.further:
+            self.further.care(self.fleet.conditions(), dice)
+            self.fleet.renew()
         if any(each.lacks is not None for each in self.fleet.nodes):
             self.retention.restore()
             self.fleet.restart_blocked()
@@ -272,6 +319,7 @@ class Schedule:
         """No more faults: everything must be committed, whoever does it."""
         self.world.tell("--- no more faults ---")
         self.tables.quiet()
+        self.further.calm()
         self.retention.restore()
         self.fleet.quiet()
         self.checks.step()
@@ -283,14 +331,13 @@ class Schedule:
         for driver in self.drivers:
             driver.held_until = 0
         dice = Dice(self.plan.seed)
-        for round_ in range(QUIET_ROUNDS):
-            self.steps += 1
-            self.world.now += 50
-            self._finish(dice, round_)
-            self.checks.step()
-            self.fleet.run_all(self.checks.step)
-            self.checks.step()
-            self.checks.compare(self.fleet.replicas())
+        self._bear_trouble(dice)
+        self.further.put_back()
+        if self.world.further:
+            # Coordinators read the catalog again after that time, if a table was unusable.
+            self.world.now += self.plan.setting.machine.head_interval
+        for _ in range(QUIET_ROUNDS):
+            self._go_on(lambda: self._finish(dice))
             if self._at_rest() and not self.checks.unannounced():
                 return
         missing = sorted(self._items - self.checks.items)
@@ -300,16 +347,80 @@ class Schedule:
         conditions = [str(each.problem) for each in self.fleet.nodes[0].machine.conditions()]
         raise Violation("I12", f"no rest: {lacking} are missing; drivers {states}; {conditions}")
 
-    def _finish(self, dice: Dice, round_: int) -> None:
+    def _go_on(self, act: Callable[[], None]) -> None:
+        """Let time pass, and everybody do what they can."""
+        self.steps += 1
+        self.world.now += 50
+        act()
+        self.checks.step()
+        self.fleet.run_all(self.checks.step)
+        self.checks.step()
+        self.checks.compare(self.fleet.replicas())
+
+    def _bear_trouble(self, dice: Dice) -> None:
+        """Leave a further table in its trouble: regions that do not write to it are committed meanwhile."""
+
+        def see_to_anchor() -> None:
+            self.people.see_to_table(self.fleet.conditions(), dice)
+
+        if not self.world.further or not self.checks.truth.may_be_partial():
+            return
+        if not self.further.troubled():
+            self.further.make_trouble(dice)
+        before, troubled = self.checks.truth.decided, self.further.troubled()
+        for _ in range(SETTLING):
+            self._go_on(lambda: self._drive_all(dice))
+            self._go_on(see_to_anchor)
+        troubled &= self.further.troubled()
+        for made in self.checks.truth.verdicts[before:]:
+            if touched := troubled & made.tables.keys():
+                # The coordinators have just begun, and have checked nothing before the trouble.
+                raise Violation("I12", f"decision {made.body.decision} touches {touched}, in trouble")
+        waiting = self._waiting_beside(troubled)
+        for _ in range(QUIET_ROUNDS):
+            waiting = {name: at for name, at in waiting.items() if not self._is_past(name, at)}
+            if not waiting or not troubled <= self.further.troubled():
+                return
+            self._go_on(see_to_anchor)
+        conditions = [str(each.problem) for each in self.fleet.nodes[0].machine.conditions()]
+        raise Violation("I12", f"{waiting} wait for the trouble of {troubled}: {conditions}")
+
+    def _waiting_beside(self, troubled: set[str]) -> dict[str, Position]:
+        """Return the next position of the regions that no trouble of these tables may delay."""
+        truth, setting = self.checks.truth, self.plan.setting
+        made, policy = truth.open, truth.policy
+        delayed = made is not None and not troubled.isdisjoint(made.tables)
+        full = truth.provisional or setting.fixed_buckets or policy is None or policy.max_failure_ratio < 1
+        if full or delayed or truth.number is None:
+            return {}
+        found: dict[str, Position] = {}
+        for name in truth.expected():
+            place = truth.places.get(name)
+            sealed = place.sealed() if place is not None and not place.stalled else []
+            tables = {table for at in sealed if place for table in place.tables_at(at.checkpoint)}
+            if sealed and truth.known(name) == sealed and tables.isdisjoint(troubled):
+                found[name] = sealed[0]
+        if found:
+            self.world.saw("regions go on beside a table in trouble")
+        return found
+
+    def _is_past(self, name: str, at: Position) -> bool:
+        place = self.checks.truth.places[name]
+        return place.life is None or place.life.name != at.incarnation or place.is_past(at.checkpoint)
+
+    def _finish(self, dice: Dice) -> None:
         self.people.match(dice)
         self._care(dice)
         self.people.see_to_assignment(dice)
+        self._drive_all(dice)
+        while any(driver.deliver(dice) for driver in self.drivers):
+            pass
+
+    def _drive_all(self, dice: Dice) -> None:
         for driver in self.people.working():
             for _ in range(HURRY):
                 if not self._is_stopping(driver):
                     driver.drive(dice)
-        while any(driver.deliver(dice) for driver in self.drivers):
-            pass
 
     def _at_rest(self) -> bool:
         if self._items - self.checks.items:

@@ -11,6 +11,8 @@ from tests.simulator.dice import Dice
 
 FRESH_REGIONS: Final = 64
 """Number of names for regions of later assignments."""
+FURTHER: Final = ("items", "taxes", "fees", "notes")
+"""Names of further tables."""
 _MARKERS: Final[tuple[MarkerKind, ...]] = ("none", "none", "property", "state")
 Need = Literal["", "lagging", "idle", "old heads", "commits"]
 """Situations: regions fall back; regions are idle and silent; table and log part; there are many commits."""
@@ -43,6 +45,14 @@ class Setting:
     """The positions of the table's snapshots have gaps."""
     carries: bool = False
     """Most completions carry their files."""
+    tables: int = 0
+    """Further tables; 0: a stream of one table."""
+    late_table: bool = False
+    """The settings lack the last one at first."""
+    atomic: bool = True
+    """The catalog changes several tables in one step; else it applies them one after the other."""
+    states_tables: bool = False
+    """Registrations name the further tables that the query writes to."""
 
 
 def draw_setting(dice: Dice) -> Setting:
@@ -62,6 +72,19 @@ def draw_setting(dice: Dice) -> Setting:
         markers=dice.pick(_MARKERS),
         gaps=dice.chance(0.3),
         carries=dice.chance(0.3),
+    )
+
+
+def with_tables(setting: Setting, dice: Dice) -> Setting:
+    """Return the setting with further tables; about half of all streams have some."""
+    if dice.chance(0.5):
+        return setting
+    return replace(
+        setting,
+        tables=dice.between(1, len(FURTHER)),
+        late_table=dice.chance(0.3),
+        atomic=dice.chance(0.6),
+        states_tables=dice.chance(0.5),
     )
 
 
@@ -134,6 +157,11 @@ def simpler(setting: Setting) -> Iterator[Setting]:
         replace(setting, markers="none"),
         replace(setting, gaps=False),
         replace(setting, carries=False),
+        replace(setting, tables=0),
+        replace(setting, tables=max(0, setting.tables - 1)),
+        replace(setting, late_table=False),
+        replace(setting, atomic=True),
+        replace(setting, states_tables=False),
         replace(setting, machine=plain),
         replace(setting, machine=replace(setting.machine, commit_interval=0, commit_max_files=None)),
     ):

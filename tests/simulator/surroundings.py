@@ -1,6 +1,6 @@
 """Surroundings of one coordinator process: its effects run against the simulated log, table and view."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sluicegate.coordinator.core.effects import (
     Announce,
@@ -25,36 +25,74 @@ from sluicegate.coordinator.core.effects import (
 from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import FilesWritten
 from sluicegate.events.problems import Cause, CauseCode, Code, Problem
+from sluicegate.lakes.group import Group, GroupTable, Member
 from sluicegate.lakes.port import (
     CommitRequest,
+    LakeError,
     LakeUnavailable,
     OutcomeUnknown,
     Publication,
     Refused,
+    TablePart,
     TableRefused,
     TableReplaced,
 )
-from tests.doubles.memory_lake import FaultPoint, MemoryCommitter
+from sluicegate.lakes.storage import Uncertain
+from tests.doubles.memory_group import MemoryGroupTable, MemoryPart, MemoryState, state_of
+from tests.doubles.memory_lake import FaultPoint
 from tests.simulator.fates import OF_TABLE
-from tests.simulator.world import COMMIT_USER, STREAM, World
+from tests.simulator.world import ANCHOR, COMMIT_USER, STREAM, World
 
 
-class _Lake(MemoryCommitter):
-    """A committer of whatever table is there."""
+class _Lake(MemoryGroupTable):
+    """A committer of whatever table is under the stream's name."""
 
-    def find(self, world: World) -> None:
-        self._table = world.visible_table
+    def __init__(self, world: World, faults: Callable[[FaultPoint], Publication | None]) -> None:
+        super().__init__(world.catalog, ANCHOR, COMMIT_USER)
+        self._world, self._faults = world, faults
+
+    def find(self) -> None:
+        self._table = self._world.visible_table
+
+    def load(self) -> MemoryState:
+        self.find()
+        return state_of(self._table)
+
+
+class _Further(MemoryGroupTable):
+    """A committer of a further table, which may be away."""
+
+    def __init__(self, world: World, identifier: str) -> None:
+        if identifier not in world.catalog.tables:
+            raise TableRefused(f"the catalog has no table {identifier}")
+        super().__init__(world.catalog, identifier, COMMIT_USER)
+        self._world = world
+
+    def load(self) -> MemoryState:
+        found = super().load()
+        if any(self._world.identifiers[name] == self._name for name in self._world.away):
+            raise LakeUnavailable(f"{self._name} is away")
+        return found
 
 
 class Surroundings:
-    """Log, table and view, as one process meets them."""
+    """Log, tables and view, as one process meets them."""
 
-    def __init__(self, world: World, low_water: int) -> None:
+    def __init__(self, world: World, low_water: int, between: Callable[[], None]) -> None:
+        """`between`: the act of another process between the questions to two tables."""
         self.low_water = low_water
         """The low-water mark of the newest record that the process has read or written."""
+        self.settings = dict(world.settings)
+        """Further tables in the settings of the process."""
         self._world = world
+        self._between = between
         self._fate = ""
-        self._lake = _Lake(world.visible_table, COMMIT_USER, self._strike)
+        self._lake = _Lake(world, self._strike)
+        self._group = self._open()
+
+    def _open(self) -> Group[MemoryState, MemoryPart]:
+        wanted = {name: (identifier, ()) for name, identifier in self.settings.items()}
+        return Group(self._lake, lambda found: _Further(self._world, found), lambda: self, wanted)
 
     def perform(self, effect: Effect, fate: str) -> Result:
         """Run an effect, with something that goes wrong."""
@@ -89,7 +127,7 @@ class Surroundings:
         return Failed("it timed out, but it was written") if self._fate == "unheard append" else Done()
 
     def _run_table(self, effect: Effect) -> Result:
-        self._lake.find(self._world)
+        self._lake.find()
         try:
             return self._ask_table(effect)
         except TableRefused as error:
@@ -100,22 +138,76 @@ class Surroundings:
     def _ask_table(self, effect: Effect) -> Result:
         match effect:
             case InspectTable():
-                return self._lake.inspect()
+                self._group = self._open()
+                return self._group.inspect()
+            case Ask(decision, digest, table, known) if effect.tables:
+                asked, left_out, undo = (decision, digest), effect.left_out, effect.undo
+                return self._group.ask_all(asked, table, known, effect.tables, left_out=left_out, undo=undo)
             case Ask(decision, digest, table, known):
                 return self._lake.ask(decision, digest, table, known)
-            case CheckFiles(parts=parts, table=table):
-                if self._lake.identity() != table:
-                    return TableReplaced(self._lake.identity())
-                self._lake.check([self._body(offset) for offsets in parts.values() for offset in offsets])
-                refused = self._fate == "files refused"
-                return FilesChecked({next(iter(parts)): Problem(code=Code.FILES_EXCLUDED)} if refused else {})
+            case CheckFiles():
+                return self._check(effect)
             case Publish():
-                files = [self._body(offset) for offset in effect.offsets]
-                head = effect.head
-                return self._lake.publish(
-                    CommitRequest(effect.decision, effect.digest, head, effect.watermark, files)
-                )
+                further = {each for offsets in effect.offsets_of.values() for each in offsets}
+                files = [self._body(offset) for offset in effect.offsets if offset not in further]
+                parts = {
+                    name: TablePart(known, [self._body(each) for each in effect.offsets_of[name]])
+                    for name, known in effect.tables.items()
+                }
+                own = effect.decision, effect.digest, effect.head, effect.watermark, files, ""
+                return self._group.publish(CommitRequest(*own, parts, effect.vector, effect.apart))
         raise TypeError(f"{effect!r} is no effect of the table")
+
+    def _check(self, effect: CheckFiles) -> Result:
+        if self._lake.identity() != effect.table:
+            return TableReplaced(self._lake.identity())
+        trouble = self._group.trouble(effect.tables)
+        problems = {
+            region: trouble[name]
+            for region, names in effect.touched.items()
+            for name in sorted(names)
+            if name in trouble
+        }
+        own: list[FilesWritten] = []
+        for region, offsets in effect.parts.items():
+            for offset in offsets if region not in problems else ():
+                name = self._world.log[offset].envelope.table
+                if name:
+                    self._group.table(effect.tables[name].terms).check([self._body(offset)])
+                else:
+                    own.append(self._body(offset))
+        self._lake.check(own)
+        if self._fate == "files refused":
+            problems.setdefault(next(iter(effect.parts)), Problem(code=Code.FILES_EXCLUDED))
+        return FilesChecked(problems)
+
+    # --- the catalog ------------------------------------------------------------------------------
+
+    def scope(self, state: MemoryState) -> str | None:
+        return None
+
+    def load_all(
+        self, tables: Sequence[GroupTable[MemoryState, MemoryPart]]
+    ) -> list[MemoryState | LakeError]:
+        if self._fate == "zombie in between":
+            self._between()
+        return self._world.catalog.load_all(tables)
+
+    def commit_all(self, members: Sequence[Member[MemoryState, MemoryPart]]) -> bool:
+        match self._strike("publish.before"):
+            case OutcomeUnknown(reason):
+                raise Uncertain(reason)
+            case Refused(again=True):
+                members[-1].composed.base.table.foreign_commit()
+            case Refused(reason):
+                raise TableRefused(reason)
+        done = self._world.catalog.commit_all(members)
+        late = self._strike("publish.after")
+        if done and isinstance(late, OutcomeUnknown):
+            raise Uncertain(late.reason)
+        return done
+
+    # --- faults -----------------------------------------------------------------------------------
 
     def _strike(self, point: FaultPoint) -> Publication | None:
         match self._fate, point:

@@ -10,7 +10,7 @@ from typing import Final
 from tests.doubles.memory_lake import MemorySnapshot, MemoryTable
 from tests.simulator.dice import Dice
 from tests.simulator.truth import Truth
-from tests.simulator.world import COMMIT_USER, World
+from tests.simulator.world import COMMIT_USER, World, is_of_stream
 
 HOUR: Final = 3_600_000
 
@@ -63,7 +63,7 @@ class Tables:
         if unresolved:
             self.world.saw("a commit without outcome is rolled back")
         self.world.rolled_back = table.history
-        table.rollback(dice.pick(kept[-1:] if unresolved else kept[-3:]))
+        self.world.roll_back(table, dice.pick(kept[-1:] if unresolved else kept[-3:]))
         return True
 
     def unfit(self, dice: Dice) -> bool:
@@ -157,4 +157,4 @@ class Tables:
 
 def is_ours(snapshot: MemorySnapshot, decision: int) -> bool:
     """True if a snapshot is the commit of a decision of the stream."""
-    return snapshot.commit_user == COMMIT_USER and bool(snapshot.digest) and snapshot.decision == decision
+    return is_of_stream(snapshot) and snapshot.decision == decision

@@ -25,7 +25,7 @@ from sluicegate.events.models import (
 )
 from tests.simulator.account import Account
 from tests.simulator.judging import abandonment_problem, cannot_follow, decision_problem, may_register
-from tests.simulator.places import Life, Place, Savepoint, Verdict
+from tests.simulator.places import Known, Life, Place, Savepoint, Verdict
 
 MOST_SAVEPOINTS: Final = 5
 """Savepoints and drains that may be open."""
@@ -48,7 +48,7 @@ class Truth(Account):
                 self._read_driver(envelope, body)
             case StreamPolicy():
                 if body.number == (self.policy.number if self.policy is not None else 0) + 1:
-                    self.policy = body
+                    self._set_policy(body)
             case StreamCommand():
                 self._command(offset, body)
             case CutDecided():
@@ -59,6 +59,15 @@ class Truth(Account):
                 self._resolved(body)
         if self.open is None:
             self._reach()
+
+    def _set_policy(self, body: StreamPolicy) -> None:
+        self.policy = body
+        for name, terms in body.tables.items():
+            if name not in self.tables or self.tables[name].identity != terms.identity:
+                self.tables[name] = Known(terms.identity)
+        for each in self.verdicts:
+            each.let_go |= {name for name, was in each.tables.items() if self.identity_of(name) != was}
+            each.lasting &= body.tables.keys() - each.let_go
 
     def _reach(self) -> None:
         """Note the savepoints and drains that are reached; no decision is open."""
@@ -260,9 +269,7 @@ class Truth(Account):
             case "pause":
                 self.paused = True
             case "resume":
-                asked = self.decided if self.open is not None else self.decided + 1
-                if body.head is None or body.decision == asked:
-                    self.paused = False
+                self._resume(body)
             case "remove" | "discard" if body.region in self.regions and body.number == self.number:
                 self._remove(body.region or "", discard=body.command == "discard")
             case "close" if body.number == self.number:
@@ -276,6 +283,16 @@ class Truth(Account):
                 self._save(body.name or "", drain=body.command == "drain")
             case "cancel":
                 self.savepoints = [each for each in self.savepoints if each.name != body.name]
+
+    def _resume(self, body: StreamCommand) -> None:
+        if body.head is not None and body.table is not None:
+            if body.table in self.tables:
+                known = self.tables[body.table]
+                known.decision, known.snapshot = body.decision or 0, body.head
+            return
+        asked = self.decided if self.open is not None else self.decided + 1
+        if body.head is None or body.decision == asked:
+            self.paused = False
 
     def _revert(self, offset: int, body: StreamCommand) -> None:
         verdict = self.open
@@ -340,7 +357,7 @@ class Truth(Account):
             moves,
             {name: self.places[name].at for name in moves},
             fallbacks,
-            self._parts(moves),
+            [*self._tables_of(moves)],
             not fallbacks,
             None,
             replaced=(
@@ -350,6 +367,11 @@ class Truth(Account):
                 self.former,
             ),
         )
+        for event, table in self._tables_of(moves).items():
+            verdict.parts_of.setdefault(table, []).append(event)
+        touched = [name for name in verdict.parts_of if name]
+        verdict.tables = {name: self.tables[name].identity for name in touched}
+        verdict.lasting = {*self.policy.tables} if self.policy is not None else set()
         for name in fallbacks:
             self.places.setdefault(name, Place()).fallbacks += 1
         for name in moves:
@@ -363,14 +385,15 @@ class Truth(Account):
         verdict.watermark, self.attempts = self.watermark, 0
         self.verdicts.append(verdict)
 
-    def _parts(self, moves: dict[str, Position]) -> list[str]:
-        """Return the ids of the events that a cut includes, in commit order."""
-        parts: list[str] = []
+    def _tables_of(self, moves: dict[str, Position]) -> dict[str, str]:
+        """Return the ids of the events that a cut includes, in commit order, with the table of each."""
+        parts: dict[str, str] = {}
         for name in sorted(moves):
             place = self.places[name]
             for at in place.sealed():
                 if place.life is not None:
-                    parts += dict.fromkeys(place.life.completions[at.checkpoint].events)
+                    events = place.life.completions[at.checkpoint].events
+                    parts |= {each: place.life.parts[at.checkpoint][each].table for each in events}
                 if at == moves[name]:
                     break
         return parts
@@ -398,6 +421,7 @@ class Truth(Account):
         if isinstance(body, CutCommitted):
             if body.digest == verdict.body.digest:
                 verdict.outcome = "committed"
+                self._note_tables(verdict, body)
             return
         if verdict.order is None or body.digest == verdict.body.digest:
             return
@@ -410,6 +434,13 @@ class Truth(Account):
             place.watermark, place.fallbacks = marks.get(name, (place.watermark, 0))
         for name, to in verdict.moves.items():
             self._take_back(name, self.places[name], verdict.before[name], to, verdict)
+
+    def _note_tables(self, verdict: Verdict, body: CutCommitted) -> None:
+        verdict.has = {*body.tables}
+        for name, snapshot in body.tables.items():
+            known = self.tables[name]
+            if known.identity == verdict.tables.get(name):
+                known.decision, known.snapshot = body.decision, snapshot
 
     def _take_back(
         self, name: str, place: Place, before: Position | None, to: Position, verdict: Verdict

@@ -9,9 +9,12 @@ from sluicegate.coordinator.stream.state_records import recovery_record
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import Body, CheckpointCompleted, FileInfo, FilesWritten
 from sluicegate.events.notifications import RegistrationAnswered
+from tests.doubles.memory_group import MemoryCatalog
 from tests.doubles.memory_lake import FORMAT, FORMAT_VERSION, MemorySnapshot, MemoryTable
 
 STREAM: Final = "sim"
+ANCHOR: Final = "sim"
+"""Identifier of the stream's own table."""
 FORGED: Final = "forged"
 """Beginning of the ids of events that somebody else than a driver or a coordinator appends."""
 COMMIT_USER: Final = f"sluicegate-{STREAM}"
@@ -85,9 +88,41 @@ class World:
     """The history before the newest rollback, until it is put back."""
     items: dict[str, tuple[Item, ...]] = field(default_factory=dict)
     """By path of a file, the items whose rows it has."""
+    table_of: dict[str, str] = field(default_factory=dict)
+    """By path of a file, the name of its table; empty: the anchor."""
+    further: dict[str, MemoryTable] = field(default_factory=dict)
+    """By name, the further tables that the stream may have."""
+    identifiers: dict[str, str] = field(default_factory=dict)
+    """By name, the identifier that the table has in the catalog now."""
+    catalog: MemoryCatalog = field(default_factory=MemoryCatalog)
+    settings: dict[str, str] = field(default_factory=dict)
+    """By name, the identifiers in the settings of coordinators that start from now on."""
+    job_tables: tuple[str, ...] = ()
+    """Names of the further tables that queries write to which start from now on."""
+    away: set[str] = field(default_factory=set)
+    """Names of further tables that cannot be read for a while."""
+    former: dict[str, list[MemorySnapshot]] = field(default_factory=dict)
+    """By name, the history of a further table before its newest rollback, until it is put right."""
+    lost: dict[str, set[int]] = field(default_factory=dict)
+    """By identity of a table, the decisions that a rollback has taken from it at any time."""
+    given_up: dict[str, set[int]] = field(default_factory=dict)
+    """By identity of a further table, those of them that an operator has given up."""
     coverage: Counter[str] = field(default_factory=Counter)
     story: list[str] | None = None
     _ids: int = 0
+
+    def __post_init__(self) -> None:
+        self.catalog.tables[ANCHOR] = self.table
+
+    def has_table(self, name: str) -> bool:
+        """True if a further table is in the catalog, and can be read."""
+        return self.identifiers[name] in self.catalog.tables and name not in self.away
+
+    def roll_back(self, table: MemoryTable, to: int) -> None:
+        """Roll a table back, and note the decisions that it loses."""
+        lost = {each.decision for each in table.history if each.id > to and is_of_stream(each)}
+        self.lost.setdefault(table.identity, set()).update(lost)
+        table.rollback(to)
 
     def new_id(self, kind: str) -> str:
         """Return a fresh id."""
@@ -138,20 +173,25 @@ class World:
         return self.standing_in or self.table
 
     def files_event(
-        self, at: tuple[str, str, int], writer: str, attempt: str, items: tuple[Item, ...]
+        self, at: tuple[str, str, int], writer: str, attempt: str, items: tuple[Item, ...], table: str = ""
     ) -> tuple[Envelope, FilesWritten]:
         """Return a `files.written` of one new file with these items, not yet appended."""
         event = self.new_id("f")
-        self.items[event] = items
+        self.items[event], self.table_of[event] = items, table
         info = FileInfo(path=event, size=len(items), rows=len(items))
         body = FilesWritten(
             format=FORMAT,
             format_version=FORMAT_VERSION,
-            location=self.table.location,
+            location=self.further[table].location if table else self.table.location,
             schema_id=0,
             files=(info,),
         )
         envelope = Envelope(
-            event, EventType.FILES_WRITTEN, STREAM, *at, writer, attempt, 1, len(items), len(items)
+            event, EventType.FILES_WRITTEN, STREAM, *at, writer, attempt, 1, len(items), len(items), table
         )
         return envelope, body
+
+
+def is_of_stream(snapshot: MemorySnapshot) -> bool:
+    """True if a snapshot is a commit of the stream's coordinators."""
+    return snapshot.commit_user == COMMIT_USER and bool(snapshot.digest)
