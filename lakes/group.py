@@ -213,9 +213,12 @@ class Group(Generic[S, C]):
         identity, place = self._anchor.describe(self._anchor.load())
         names, places = {identity: "the anchor"}, {"the anchor": place}
         found: dict[str, FurtherTable | str] = {}
+        states = self._load({name: identifier for name, (identifier, _) in self._wanted.items()})
         for name, (identifier, allowed) in self._wanted.items():
+            state = states[name]
             try:
-                state = self._opened(identifier).load()
+                if isinstance(state, LakeError):
+                    raise state
                 identity, place = self._opened(identifier).describe(state)
             except LakeError as error:
                 found[name] = str(error)
@@ -238,6 +241,18 @@ class Group(Generic[S, C]):
                 allowed_locations=tuple(dict.fromkeys((place, *allowed))),
             )
         return found
+
+    def _load(self, identifiers: Mapping[str, str]) -> dict[str, S | LakeError]:
+        """Return the states of tables of the catalog, or the error of one. Raises LakeUnavailable."""
+        opened: dict[str, GroupTable[S, C]] = {}
+        found: dict[str, S | LakeError] = {}
+        for name, identifier in identifiers.items():
+            try:
+                opened[name] = self._opened(identifier)
+            except LakeError as error:
+                found[name] = error
+        states = self._transactions.load_all([*opened.values()]) if opened else []
+        return found | dict(zip(opened, states, strict=True))
 
     # --- questions --------------------------------------------------------------------------------
 
@@ -300,17 +315,11 @@ class Group(Generic[S, C]):
 
     def _states(self, tables: Mapping[str, KnownTable]) -> dict[str, S | LakeError]:
         """Return the states of further tables, or the error of one that is missing or another one now."""
-        opened: dict[str, GroupTable[S, C]] = {}
-        found: dict[str, S | LakeError] = {}
-        for name, known in tables.items():
-            try:
-                opened[name] = self.table(known.terms)
-            except LakeError as error:
-                found[name] = error
-        states = self._transactions.load_all([*opened.values()]) if opened else []
-        for name, state in zip(opened, states, strict=True):
-            found[name] = state if isinstance(state, LakeError) else self._right(tables[name], state)
-        return {name: found[name] for name in tables}
+        found = self._load({name: known.terms.identifier for name, known in tables.items()})
+        return {
+            name: state if isinstance(state := found[name], LakeError) else self._right(known, state)
+            for name, known in tables.items()
+        }
 
     def _right(self, known: KnownTable, state: S) -> S | LakeError:
         """Return the state of a table, or an error if it is another table than the one that the log names."""

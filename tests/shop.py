@@ -33,6 +33,7 @@ class Shop:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
         self.uri = f"sqlite:///{folder / 'catalog.db'}"
         with closing(open_library("default", self.uri, warehouse=folder.as_uri())) as catalog:
             catalog.create_namespace("shop")
@@ -48,6 +49,11 @@ class Shop:
         """Drop a table; its files stay."""
         with closing(open_library("default", self.uri)) as catalog:
             catalog.drop_table(f"shop.{name}")
+
+    def register(self, name: str, metadata: Path) -> None:
+        """Give a table its entry back."""
+        with closing(open_library("default", self.uri)) as catalog:
+            catalog.register_table(f"shop.{name}", metadata.as_uri())
 
     def place(self, name: str) -> Path:
         """Return the folder of a table."""
@@ -122,6 +128,10 @@ class ShopJob(Job):
             **how,
         )
         self.shop = shop
+
+    async def __aenter__(self) -> "ShopJob":
+        await super().__aenter__()
+        return self
 
     async def sell(self, orders: int, prices: tuple[int, ...] = (3, 4)) -> None:
         """Complete a checkpoint with so many orders, and their items."""

@@ -132,6 +132,21 @@ _UNKNOWN: Final = Known()
 _OUTDATED: Final = Cause(code=CauseCode.CHECKS_OUTDATED)
 
 
+def open_committer(settings: StreamSettings) -> Committer:
+    """Open the committer half of a stream with its further tables. Raises TableRefused or LakeUnavailable."""
+    opened = adapter(settings.format)
+    table = opened.parse_table(settings.table, settings.adapter_options())
+    if isinstance(opened, OpensGroups):
+        wanted = {name: (each.identifier, each.allowed_locations) for name, each in settings.tables.items()}
+        return opened.open_group(table, settings.commit_user, wanted)
+    if settings.tables:
+        raise TableRefused(
+            f"tables of the format {settings.format} cannot be changed together. Give each table a "
+            "stream of its own, and remove `tables`"
+        )
+    return opened.open_committer(table, settings.commit_user)
+
+
 class StreamTable:
     """One committer, opened when the table is inspected; one call at a time, in the order of the requests."""
 
@@ -256,22 +271,7 @@ class StreamTable:
         return self._committer
 
     def _open_and_inspect(self) -> Result:
-        settings = self._settings
-        opened = adapter(settings.format)
-        table = opened.parse_table(settings.table, settings.adapter_options())
-        committer: Committer
-        if isinstance(opened, OpensGroups):
-            wanted = {
-                name: (each.identifier, each.allowed_locations) for name, each in settings.tables.items()
-            }
-            committer = opened.open_group(table, settings.commit_user, wanted)
-        elif settings.tables:
-            raise TableRefused(
-                f"tables of the format {settings.format} cannot be changed together. Give each table a "
-                "stream of its own, and remove `tables`"
-            )
-        else:
-            committer = opened.open_committer(table, settings.commit_user)
+        committer = open_committer(self._settings)
         state = committer.inspect()
         self._committer = committer
         return state
