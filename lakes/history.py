@@ -364,7 +364,7 @@ def _unproven(code: CauseCode, snapshot: int, *, expired: bool = False) -> Unpro
 
 
 class Evidence(NamedTuple):
-    """What a further table shows about a decision."""
+    """Facts that a further table shows about a decision."""
 
     has: bool
     """True if it has the decision, so that it takes no part in the publication."""
