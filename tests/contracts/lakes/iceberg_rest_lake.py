@@ -33,10 +33,12 @@ class FaultyTable(RestTable):
         endpoint: str,
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
+        *,
+        of_table: bool = True,
     ) -> Response:
         fault, self.fault = (self.fault, None) if method == "POST" else (None, self.fault)
         if fault is not Fault.LOST:
-            answer = super()._send(method, endpoint, body, headers)
+            answer = super()._send(method, endpoint, body, headers, of_table=of_table)
         if fault is not None:
             raise LakeUnavailable("injected")
         return answer
@@ -53,10 +55,12 @@ class ThawingTable(RestTable):
         endpoint: str,
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
+        *,
+        of_table: bool = True,
     ) -> Response:
         if method == "POST":
             self.meanwhile()
-        answer = super()._send(method, endpoint, body, headers)
+        answer = super()._send(method, endpoint, body, headers, of_table=of_table)
         if method == "POST":
             raise Killed
         return answer
