@@ -143,17 +143,16 @@ async def _check_stream(settings: Settings, name: str, record: StateRecord | Non
     deadline = time.monotonic() + PATIENCE
     while True:
         found, compared = await asyncio.to_thread(check_stream, name, settings.streams[name], record)
-        if compared is None or not compared.ahead or time.monotonic() > deadline:
+        if not any(each.ahead for each in compared) or time.monotonic() > deadline:
             break
         await asyncio.sleep(AGAIN)
         record = _readable(await _records(settings)).get(name, record)
-    if compared is None or compared.finding.ok or (newer := await _as_logged(settings, name)) is None:
+    wrong = [each.finding for each in compared if not each.finding.ok]
+    if not wrong or (newer := await _as_logged(settings, name)) is None:
         return found
     _, logged = await asyncio.to_thread(check_stream, name, settings.streams[name], newer)
-    if logged is None or not logged.finding.ok:
-        return found
-    note = newer_log(logged.finding, newer.state)
-    return [note if each is compared.finding else each for each in found]
+    good = {each.finding.check: newer_log(each.finding, newer.state) for each in logged if each.finding.ok}
+    return [good.get(each.check, each) if each in wrong else each for each in found]
 
 
 async def _as_logged(settings: Settings, name: str) -> StateRecord | None:

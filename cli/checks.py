@@ -34,16 +34,19 @@ from sluicegate.coordinator.settings.model import (
     own_keys,
 )
 from sluicegate.coordinator.stream.continuity import other_user
+from sluicegate.coordinator.stream.table import open_committer
+from sluicegate.events.models import FurtherTable
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import patiently
 from sluicegate.kafka.internals import send_admin_request
 from sluicegate.kafka.permissions import Client, format_grants, lacking
 from sluicegate.kafka.topics import TopicError, verify_topics
-from sluicegate.lakes.capabilities import Cleaner, NamesCleaner, NamesFolders, OpensNewest
+from sluicegate.lakes.capabilities import Cleaner, GroupCommitter, NamesCleaner, NamesFolders, OpensNewest
 from sluicegate.lakes.maintenance import format_problems
 from sluicegate.lakes.port import (
     Absent,
     Committer,
+    LakeError,
     LakeUnavailable,
     TableMaintenance,
     TableRefused,
@@ -217,12 +220,19 @@ _SHARE: Final = 0.5
 
 
 def check_cleaning(
-    stream: str, settings: StreamSettings, maintenance: TableMaintenance, record: StateRecord | None
+    named: str,
+    stream: str,
+    settings: StreamSettings,
+    maintenance: TableMaintenance,
+    record: StateRecord | None,
 ) -> list[Finding]:
-    """Compare the age of a table's cleaner with the files of a stream. Raises LakeUnavailable; blocks."""
+    """Compare the age of a table's cleaner with the files of a stream. Raises LakeUnavailable; blocks.
+
+    `named`: the name of the table's checks.
+    """
     if not isinstance(maintenance, NamesCleaner):
         return []
-    name, cleaner = f"table of {stream}, cleaning", maintenance.cleaner()
+    name, cleaner = f"{named}, cleaning", maintenance.cleaner()
     if cleaner is None:
         return [fine(name, "the table forbids that other products delete files")]
     waits = _longest_wait(record)
@@ -415,34 +425,37 @@ async def _check_names_of_views(client: Redis, key: str) -> str | None:
 
 def check_stream(
     stream: str, settings: StreamSettings, record: StateRecord | None = None
-) -> tuple[list[Finding], Comparison | None]:
-    """Check that the table opens, is in scope, fits its state record and can be written; blocks.
+) -> tuple[list[Finding], list[Comparison]]:
+    """Check that each table opens, is in scope, fits its state record and can be written; blocks.
 
-    Return the findings, and the one among them that compares the table with the record.
+    Return the findings, and those among them that compare a table with the record.
     """
     name = f"table of {stream}"
     try:
         opened = adapter(settings.format)
     except TableRefused as error:
-        return [problem(name, f"streams.{stream}.format cannot be used: {error}")], None
+        return [problem(name, f"streams.{stream}.format cannot be used: {error}")], []
     try:
         table = opened.parse_table(settings.table, settings.adapter_options())
-        committer = opened.open_committer(table, settings.commit_user)
+        committer = open_committer(settings)
         maintenance = opened.open_maintenance(table)
         try:
             state = committer.inspect()
             wrong = other_user(record, settings.commit_user) if record is not None else None
             if wrong is not None:
-                return [problem(name, format_problem(wrong, stream))], None
+                return [problem(name, format_problem(wrong, stream))], []
             compared = compare(name, committer, state, record) if record is not None else None
-            cleaning = check_cleaning(stream, settings, maintenance, record)
+            cleaning = check_cleaning(name, stream, settings, maintenance, record)
+            further = _Further(stream, settings, committer, record)
+            for each in state.tables.items():
+                further.check(*each)
         finally:
             committer.close()
     except TableRefused as error:
-        return [problem(name, f"{settings.table}: {error}")], None
+        return [problem(name, f"{settings.table}: {error}")], []
     except LakeUnavailable as error:
         away = f"{settings.table} cannot be read now: {error}; check the storage, try again"
-        return [problem(name, away)], None
+        return [problem(name, away)], []
     found = [
         fine(name, f"{settings.table} is in scope; {_describe(state, settings)}"),
         *([compared.finding] if compared else []),
@@ -451,8 +464,75 @@ def check_stream(
         *_check_names(stream, settings),
         *cleaning,
         check_janitor(stream, settings),
+        *further.found,
     ]
-    return found, compared
+    return found, [*([compared] if compared else []), *further.compared]
+
+
+class _Further:
+    """Checks of the further tables of a stream, with the findings so far."""
+
+    def __init__(
+        self, stream: str, settings: StreamSettings, committer: Committer, record: StateRecord | None
+    ) -> None:
+        self.found: list[Finding] = []
+        self.compared: list[Comparison] = []
+        self._stream = stream
+        self._settings = settings
+        self._committer = committer
+        self._record = record
+
+    def check(self, table: str, terms: FurtherTable | str) -> None:
+        """Check one of the settings as the anchor is checked; a text is why it cannot be used."""
+        name = f"table {table} of {self._stream}"
+        if isinstance(terms, str):
+            self.found.append(problem(name, terms))
+            return
+        settings, opened = self._settings, adapter(self._settings.format)
+        try:
+            options = {**settings.adapter_options(), "identifier": terms.identifier}
+            own = opened.parse_table(terms.location, options)
+            with contextlib.closing(opened.open_committer(own, settings.commit_user)) as committer:
+                state = committer.inspect()
+            maintenance = opened.open_maintenance(own)
+            cleaning = check_cleaning(name, self._stream, settings, maintenance, self._record)
+            compared = self._compare(name, table, terms)
+        except LakeError as error:
+            self.found.append(problem(name, f"{terms.identifier}: {error}"))
+            return
+        self.found += [
+            fine(name, f"{terms.identifier} is in scope; {_describe(state, settings)}"),
+            *([compared.finding] if compared else []),
+            *_check_files(name, maintenance),
+            *_check_write(name, maintenance),
+            *cleaning,
+        ]
+        self.compared += [compared] if compared else []
+
+    def _compare(self, name: str, table: str, terms: FurtherTable) -> Comparison | None:
+        """Compare a table with the record; None if that knows nothing of it. Raises LakeUnavailable."""
+        record, committer = self._record, self._committer
+        known = record.state.tables.get(table) if record is not None else None
+        if record is None or known is None or not isinstance(committer, GroupCommitter):
+            return None
+        named = f"{name}, history"
+        if terms.identity != known.terms.identity:
+            other = f"{terms.identifier} is the table {terms.identity}, not {known.terms.identity}"
+            found: Problem | LakeUnavailable | None = Problem(
+                code=Code.TABLE_UNUSABLE, table=table, detail=other
+            )
+        else:
+            found = committer.trouble({table: known}).get(table)
+        if isinstance(found, LakeUnavailable):
+            raise found
+        if found is None:
+            return Comparison(fine(named, f"agrees with the record, up to decision {known.newest.decision}"))
+        cause = found.cause
+        ahead = cause is not None and (cause.number or 0) > (cause.other or 0)
+        made = record.state.unresolved
+        if ahead and cause is not None and made is not None and cause.number == made.id:
+            return Comparison(fine(named, f"has decision {made.id}, whose outcome is not recorded yet"))
+        return Comparison(problem(named, format_problem(found, self._stream)), ahead)
 
 
 def _check_files(name: str, maintenance: TableMaintenance) -> list[Finding]:

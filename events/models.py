@@ -255,7 +255,7 @@ class TableVersion(Body):
 
 
 class KnownTable(Body):
-    """What the log knows of a further table."""
+    """A further table in the registry of the log."""
 
     terms: FurtherTable
     newest: TableVersion = TableVersion()

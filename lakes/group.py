@@ -216,8 +216,9 @@ class Group(Generic[S, C]):
         identity, place = self._anchor.describe(anchor)
         names, places = {identity: "the anchor"}, {"the anchor": place}
         found: dict[str, FurtherTable | str] = {}
-        for name, state in self._load_wanted(transactions).items():
-            identifier, allowed = self._wanted[name]
+        states = self._load({name: identifier for name, (identifier, _) in self._wanted.items()})
+        for name, (identifier, allowed) in self._wanted.items():
+            state = states[name]
             try:
                 if isinstance(state, LakeError):
                     raise state
@@ -244,18 +245,21 @@ class Group(Generic[S, C]):
             )
         return found
 
-    def _load_wanted(self, transactions: Transactions[S, C]) -> dict[str, S | LakeError]:
-        """Return the states of the tables of the settings, or the error of one."""
+    def _load(self, identifiers: Mapping[str, str]) -> dict[str, S | LakeError]:
+        """Return the states of tables of the catalog, or the error of one. Raises LakeUnavailable."""
         opened: dict[str, GroupTable[S, C]] = {}
         found: dict[str, S | LakeError] = {}
-        for name, (identifier, _) in self._wanted.items():
+        for name, identifier in identifiers.items():
             try:
                 opened[name] = self._opened(identifier)
             except LakeError as error:
                 found[name] = error
-        states = transactions.load_all([*opened.values()]) if opened else []
-        found |= zip(opened, states, strict=True)
-        return {name: found[name] for name in self._wanted}
+        try:
+            states = self._transactions.load_all([*opened.values()]) if opened else []
+        except TableRefused as error:
+            # Of tables that the log names: the catalog's options have changed since.
+            return dict.fromkeys(identifiers, error)
+        return found | dict(zip(opened, states, strict=True))
 
     # --- questions --------------------------------------------------------------------------------
 
@@ -318,21 +322,11 @@ class Group(Generic[S, C]):
 
     def _states(self, tables: Mapping[str, KnownTable]) -> dict[str, S | LakeError]:
         """Return the states of further tables, or the error of one that is missing or another one now."""
-        opened: dict[str, GroupTable[S, C]] = {}
-        found: dict[str, S | LakeError] = {}
-        for name, known in tables.items():
-            try:
-                opened[name] = self.table(known.terms)
-            except LakeError as error:
-                found[name] = error
-        try:
-            states = self._transactions.load_all([*opened.values()]) if opened else []
-        except TableRefused as error:
-            # Not of the settings, but of the log: the catalog's options have changed since.
-            return dict.fromkeys(tables, error)
-        for name, state in zip(opened, states, strict=True):
-            found[name] = state if isinstance(state, LakeError) else self._right(tables[name], state)
-        return {name: found[name] for name in tables}
+        found = self._load({name: known.terms.identifier for name, known in tables.items()})
+        return {
+            name: state if isinstance(state := found[name], LakeError) else self._right(known, state)
+            for name, known in tables.items()
+        }
 
     def _right(self, known: KnownTable, state: S) -> S | LakeError:
         """Return the state of a table, or an error if it is another table than the one that the log names."""

@@ -245,7 +245,7 @@ class TablePart:
     """A further table's part of a commit."""
 
     known: KnownTable
-    """What the log knows of it: a commit of ours that it does not know contradicts it."""
+    """Its entry in the registry: a commit of ours that is not there contradicts it."""
     files: Sequence[FilesWritten | Checked]
     """As those of the commit."""
 

@@ -13,9 +13,11 @@ from typing import Any, Final
 import pyarrow as pa
 from pyiceberg.table import Table
 
-from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.settings.model import Settings, StreamSettings
+from sluicegate.coordinator.stream.table import open_committer
 from sluicegate.events.files import attempt_label
-from sluicegate.events.models import FilesWritten
+from sluicegate.events.models import FilesWritten, FurtherTable, KnownTable, TableVersion
+from sluicegate.lakes.port import CommitRequest, Published, TablePart
 from sluicegate.lakes.registry import adapter
 from tests.contracts.lakes.iceberg_lake import open_library
 from tests.integration.coordinator import settings_for
@@ -31,23 +33,31 @@ SCHEMAS: Final = {
 class Shop:
     """The tables of a shop, in a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, called: str = "default") -> None:
+        """`called`: the name of the catalog."""
         self.folder = folder
+        self.catalog = called
+        folder.mkdir(parents=True, exist_ok=True)
         self.uri = f"sqlite:///{folder / 'catalog.db'}"
-        with closing(open_library("default", self.uri, warehouse=folder.as_uri())) as catalog:
+        with closing(open_library(self.catalog, self.uri, warehouse=folder.as_uri())) as catalog:
             catalog.create_namespace("shop")
         for name in SCHEMAS:
             self.make(name)
 
     def make(self, name: str, schema: str = "") -> None:
         """Make a table, which is empty; `schema` is that of another one."""
-        with closing(open_library("default", self.uri, warehouse=self.folder.as_uri())) as catalog:
+        with closing(open_library(self.catalog, self.uri, warehouse=self.folder.as_uri())) as catalog:
             catalog.create_table(f"shop.{name}", SCHEMAS[schema or name], location=self.place(name).as_uri())
 
     def drop(self, name: str) -> None:
         """Drop a table; its files stay."""
-        with closing(open_library("default", self.uri)) as catalog:
+        with closing(open_library(self.catalog, self.uri)) as catalog:
             catalog.drop_table(f"shop.{name}")
+
+    def register(self, name: str, metadata: Path) -> None:
+        """Give a table its entry back."""
+        with closing(open_library(self.catalog, self.uri)) as catalog:
+            catalog.register_table(f"shop.{name}", metadata.as_uri())
 
     def place(self, name: str) -> Path:
         """Return the folder of a table."""
@@ -55,7 +65,7 @@ class Shop:
 
     def options(self, name: str = "orders") -> dict[str, str]:
         """Return the options of a table."""
-        return {"uri": self.uri, "identifier": f"shop.{name}"}
+        return {"uri": self.uri, "identifier": f"shop.{name}", "catalog": self.catalog}
 
     def stream(self, **more: Any) -> dict[str, Any]:
         """Return the settings of the stream."""
@@ -73,7 +83,7 @@ class Shop:
 
     def table(self, name: str) -> Table:
         """Return a table as pyiceberg has it."""
-        with closing(open_library("default", self.uri)) as catalog:
+        with closing(open_library(self.catalog, self.uri)) as catalog:
             return catalog.load_table(f"shop.{name}")
 
     def vector(self) -> dict[str, Any]:
@@ -85,6 +95,45 @@ class Shop:
     def metadata(self, name: str) -> Path:
         """Return the newest metadata file of a table."""
         return Path("/" + self.table(name).metadata_location.removeprefix("file:").lstrip("/"))
+
+
+class Commits:
+    """The commits of the shop, without a coordinator."""
+
+    def __init__(self, shop: Shop) -> None:
+        self.shop = shop
+        self.decision = 0
+        self.newest = TableVersion()
+        """The items, as of the newest decision."""
+        self._settings = StreamSettings.model_validate(
+            {**shop.stream(), "commit_user": f"sluicegate-{STREAM}"}
+        )
+
+    def commit(self, orders: Mapping[str, list[int]], items: Mapping[str, list[int]] | None = None) -> None:
+        """Commit rows of the orders, and of the items if there are any, as the next decision."""
+        self.decision += 1
+        with closing(open_committer(self._settings)) as group:
+            state = group.inspect()
+            terms = state.tables["items"]
+            assert isinstance(terms, FurtherTable), terms
+            known = KnownTable(terms=terms, newest=self.newest)
+            done = group.publish(
+                CommitRequest(
+                    decision=self.decision,
+                    digest=f"digest-{self.decision}",
+                    head=state.head,
+                    watermark=None,
+                    files=[self._written("orders", orders)],
+                    tables={"items": TablePart(known, [self._written("items", items)])} if items else {},
+                    vector={"items": self.newest},
+                )
+            )
+        assert isinstance(done, Published), done
+        if items:
+            self.newest = TableVersion(decision=self.decision, snapshot=done.tables["items"])
+
+    def _written(self, name: str, rows: Mapping[str, list[int]]) -> FilesWritten:
+        return write(self.shop, name, rows, (STREAM, "r1", "q1", self.decision, name, "a1"))
 
 
 def write(
@@ -122,6 +171,10 @@ class ShopJob(Job):
             **how,
         )
         self.shop = shop
+
+    async def __aenter__(self) -> "ShopJob":
+        await super().__aenter__()
+        return self
 
     async def sell(self, orders: int, prices: tuple[int, ...] = (3, 4)) -> None:
         """Complete a checkpoint with so many orders, and their items."""

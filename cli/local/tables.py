@@ -5,17 +5,21 @@ judge its work independently.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
 from sluicegate.cli.local.errors import TableDamaged
 from sluicegate.cli.local.flights import PARTITION, SCHEMA
 
-_DATABASE: Final = "demo"
+if TYPE_CHECKING:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+DATABASE: Final = "demo"
 _NAME: Final = "flights"
-_TABLE: Final = f"{_DATABASE}.{_NAME}"
+_TABLE: Final = f"{DATABASE}.{_NAME}"
 
 
 class Contents(NamedTuple):
@@ -53,7 +57,7 @@ def _paimon(folder: Path) -> DemoTable:
     from pypaimon import CatalogFactory, Schema
 
     catalog = CatalogFactory.create({"warehouse": str(folder)})
-    catalog.create_database(_DATABASE, True)
+    catalog.create_database(DATABASE, True)
     # Without a fixed bucket number every writer may write every row, so writers need not exchange rows.
     schema = Schema.from_pyarrow_schema(SCHEMA, partition_keys=[PARTITION], options={"bucket": "-1"})
     catalog.create_table(_TABLE, schema, False)
@@ -68,37 +72,40 @@ def _paimon(folder: Path) -> DemoTable:
             builder.new_read().to_arrow(splits), sum(len(split.files) for split in splits), newest.id
         )
 
-    return DemoTable("paimon", str(folder / f"{_DATABASE}.db" / _NAME), {}, load)
+    return DemoTable("paimon", str(folder / f"{DATABASE}.db" / _NAME), {}, load)
 
 
 def _iceberg(folder: Path) -> DemoTable:
     from pyiceberg.catalog.sql import SqlCatalog
 
     folder.mkdir(parents=True)
-    place, uri, catalog_name = folder / _DATABASE / _NAME, f"sqlite:///{folder / 'catalog.db'}", "default"
+    place, uri, catalog_name = folder / DATABASE / _NAME, f"sqlite:///{folder / 'catalog.db'}", "default"
     catalog = SqlCatalog(catalog_name, uri=uri, warehouse=folder.as_uri())
-    catalog.create_namespace(_DATABASE)
+    catalog.create_namespace(DATABASE)
     with catalog.create_table(_TABLE, SCHEMA, location=place.as_uri()).update_spec() as update:
         update.add_identity(PARTITION)
     catalog.close()
+    options = {"type": "sql", "uri": uri, "catalog": catalog_name, "identifier": _TABLE}
+    load = load_of(lambda: SqlCatalog(catalog_name, uri=uri), _TABLE)
+    return DemoTable("iceberg", str(place), options, load)
+
+
+def load_of(opened: "Callable[[], SqlCatalog]", identifier: str) -> Callable[[], Contents]:
+    """Return what reads a table of a catalog of Iceberg."""
 
     def load() -> Contents:
-        catalog = SqlCatalog(catalog_name, uri=uri, warehouse=folder.as_uri())
-        try:
-            table = catalog.load_table(_TABLE)
+        with closing(opened()) as catalog:
+            table = catalog.load_table(identifier)
             files = len(list(table.scan().plan_files()))
             return Contents(table.scan().to_arrow(), files, len(table.snapshots()))
-        finally:
-            catalog.close()
 
-    options = {"type": "sql", "uri": uri, "catalog": catalog_name, "identifier": _TABLE}
-    return DemoTable("iceberg", str(place), options, load)
+    return load
 
 
 def _delta(folder: Path) -> DemoTable:
     from deltalake import DeltaTable
 
-    location = str(folder / _DATABASE / _NAME)
+    location = str(folder / DATABASE / _NAME)
     DeltaTable.create(location, SCHEMA, partition_by=[PARTITION])
 
     def load() -> Contents:

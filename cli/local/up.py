@@ -11,9 +11,10 @@ import signal
 import sys
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -27,7 +28,7 @@ from sluicegate.cli.local.process import ChildProcess, port_is_free
 from sluicegate.cli.options import TABLE_HELP, pairs_option, parse_tables
 from sluicegate.cli.run import key, quoted, section
 from sluicegate.cli.terminal import until_interrupted
-from sluicegate.coordinator.settings.model import Settings, SettingsError, load, validate
+from sluicegate.coordinator.settings.model import Settings, SettingsError, StreamSettings, load, validate
 from sluicegate.kafka.topics import ensure_topics
 from sluicegate.lakes.capabilities import HasLocalCatalog
 from sluicegate.lakes.port import TableRefused
@@ -151,6 +152,8 @@ def _require_free(ports: Sequence[_Port], path: Path | None = None) -> None:
 
 # `sluicegate up`: servers and a coordinator on this machine, in one command.
 
+_OF_GROUPS: Final = "iceberg"
+"""Format of tables that can be changed together."""
 _GRACE: Final = 30.0
 """Seconds in which the coordinator ends in order."""
 _HOST: Final = "127.0.0.1"
@@ -163,11 +166,15 @@ _RELOADS: Final = ("settings reloaded", "settings not reloaded", "settings that 
 @folder_option
 @click.option("--table", "tables", multiple=True, metavar="NAME=URI", callback=parse_tables, help=TABLE_HELP)
 @click.option(
+    "--stream",
+    help="Let each --table name a table of this one stream, which changes them together. The first one is "
+    "its anchor. Each name in the catalog is the end of its URI, NAMESPACE/TABLE.",
+)
+@click.option(
     "--format",
     "lake",
-    default=DEFAULT_FORMAT,
-    show_default=True,
-    help="Format of the tables.",
+    default=None,
+    help=f"Format of the tables.  [default: {DEFAULT_FORMAT}; with --stream: {_OF_GROUPS}]",
 )
 @pairs_option(
     "Option of the format, for each table. A format that needs a catalog has one in DIR by default."
@@ -175,7 +182,14 @@ _RELOADS: Final = ("settings reloaded", "settings not reloaded", "settings that 
 @click.option("--kafka-port", type=PORT, default=9092, show_default=True, help="Port of Kafka.")
 @click.option("--valkey-port", type=PORT, default=6379, show_default=True, help="Port of Valkey.")
 @click.option("--http-port", type=PORT, default=8080, show_default=True, help="Port of the coordinator.")
-def up(folder: Path, tables: dict[str, str], lake: str, options: dict[str, str], **ports: int) -> None:
+def up(
+    folder: Path,
+    tables: dict[str, str],
+    stream: str | None,
+    lake: str | None,
+    options: dict[str, str],
+    **ports: int,
+) -> None:
     """Run Kafka, Valkey and a coordinator on this machine until Ctrl-C, to try it with tables of your own.
 
     The first start writes DIR/sluicegate.toml for the tables, and creates the topics. Later starts use that
@@ -185,7 +199,9 @@ def up(folder: Path, tables: dict[str, str], lake: str, options: dict[str, str],
     from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
 
     path = folder.absolute() / "sluicegate.toml"
-    wanted = _Tables(tables, lake, options)
+    wanted = _Tables(tables, lake or DEFAULT_FORMAT, options)
+    if stream is not None:
+        wanted = _of_one_stream(stream, tables, lake or _OF_GROUPS, options)
     settings, text = _prepare(path, wanted, (ports["kafka_port"], ports["valkey_port"], ports["http_port"]))
     kafka_port, valkey_port = _ports(settings, path)
     used = _ports_of(kafka_port, valkey_port, settings.http.port)
@@ -221,6 +237,8 @@ class _Tables(NamedTuple):
     locations: dict[str, str]
     format: str
     options: dict[str, str]
+    further: Mapping[str, str] = MappingProxyType({})
+    """By name, the further tables of the only stream, as the catalog names them."""
 
     def completed(self, folder: Path) -> "_Tables":
         """Return them with a catalog in the folder if the format needs one. Raises TableRefused."""
@@ -235,12 +253,48 @@ class _Tables(NamedTuple):
         """Return those whose streams the settings lack. Raises UserError if one has another table there."""
         streams = settings.streams if settings is not None else {}
         for name, table in self.locations.items():
+            if name in streams and self.further.items() - _further_of(streams[name]).items():
+                raise UserError(
+                    f"{path} exists, and its stream {name} has other further tables. Change "
+                    f"[streams.{key(name)}.tables] there, or leave out --stream and --table"
+                )
             if name in streams and streams[name].table != table:
                 raise UserError(
                     f"{path} exists, and its stream {name} has the table {streams[name].table}. Name another "
                     f"stream for the table {table}, or leave out --table"
                 )
         return self._replace(locations={k: v for k, v in self.locations.items() if k not in streams})
+
+
+def _further_of(settings: StreamSettings) -> dict[str, str]:
+    return {name: each.identifier for name, each in settings.tables.items()}
+
+
+def _of_one_stream(stream: str, tables: dict[str, str], lake: str, options: dict[str, str]) -> _Tables:
+    """Return the tables of one stream, the first one as its anchor. Raises UserError."""
+    if not tables:
+        return _Tables({}, lake, options)
+    if lake != _OF_GROUPS:
+        raise UserError(
+            f"--stream: tables of the format {lake} cannot be changed together. Use Iceberg, or leave out "
+            "--stream: each table has a stream of its own then"
+        )
+    if "identifier" in options:
+        raise UserError(
+            "--option identifier: with --stream, the name of each table in the catalog is the end of its "
+            "URI, NAMESPACE/TABLE. Leave the option out"
+        )
+    from sluicegate.lakes.iceberg.catalog import identifier_of
+
+    anchor, *others = tables
+    try:
+        further = {
+            name: str(identifier_of(adapter(lake).parse_table(tables[name], {**options, "uri": "-"})))
+            for name in others
+        }
+    except TableRefused as error:
+        raise UserError(str(error)) from error
+    return _Tables({stream: tables[anchor]}, lake, options, further)
 
 
 def _prepare(path: Path, tables: _Tables, ports: tuple[int, int, int]) -> tuple[Settings, str | None]:
@@ -290,9 +344,16 @@ def _sections(tables: _Tables) -> str:
     """Return the sections of the streams of these tables."""
     return "".join(
         f"\n[streams.{key(name)}]\ntable = {quoted(table)}\nformat = {quoted(tables.format)}\n"
+        + _section_of(name, tables.further)
         + section(name, tables.options)
         for name, table in tables.locations.items()
     )
+
+
+def _section_of(stream: str, further: Mapping[str, str]) -> str:
+    """Return the section of the further tables of a stream, empty if there are none."""
+    lines = [f"{key(name)} = {quoted(identifier)}\n" for name, identifier in further.items()]
+    return f"\n[streams.{key(stream)}.tables]\n{''.join(lines)}" if lines else ""
 
 
 def _ports(settings: Settings, path: Path) -> tuple[int, int]:

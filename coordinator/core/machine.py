@@ -145,7 +145,7 @@ class StreamMachine:
             self._of_table.pause(self._now, 0)
             if applied.ignored is None and isinstance(record.body, StreamCommand) and record.body.head:
                 # The statement takes the place of known heads: compare the whole table with the log.
-                self.inspect_again()
+                self._inspect_again()
         if applied.resolved is not None:
             self._stall = None if self.ready else self._stall
             # What was tried again was about this decision: its publication, or the append of its outcome.
@@ -367,7 +367,7 @@ class StreamMachine:
             case _:
                 # Another coordinator's decision that is still to be read.
                 self._read_for = state.decided + 1
-                self.inspect_again()
+                self._inspect_again()
 
     def _unproven(self, answer: Unproven) -> None:
         """Use the inspected head once if the known one has expired; a table rolled back stays a stall."""
@@ -376,14 +376,14 @@ class StreamMachine:
         problem = self.table.unproven(answer, known, decided, decided + 1)
         if answer.expired and not self._head_expired and (known is None or known != self.table.contradicted):
             self._head_expired = True
-            self.inspect_again()
+            self._inspect_again()
             return
         self._stall_commit(problem)
 
     def _commit_step(self, effect: effects.Ask | effects.Publish, result: Result) -> None:
         if isinstance(result, Absent) and self._inspected and self._inspected.newest_made == effect.decision:
             # It was in the table, which was rolled back since; the decisions before may be gone, too.
-            self.inspect_again()
+            self._inspect_again()
             return
         problem = self._committing.apply(effect, result)
         if problem is None:
@@ -407,7 +407,7 @@ class StreamMachine:
     def _stall_stream(self, problem: Problem) -> None:
         """Stall the stream, and inspect the table again later."""
         self._stall, self._stall_seen = problem, True
-        self.inspect_again()
+        self._inspect_again()
         self._of_table.pause(self._now, self.settings.stall_pause)
 
     def _stall_commit(self, problem: Problem) -> None:
@@ -415,7 +415,7 @@ class StreamMachine:
         self._stall = problem
         self._of_table.pause(self._now, self.settings.stall_pause)
 
-    def inspect_again(self) -> None:
+    def _inspect_again(self) -> None:
         """Read the table and the log's end as at the start."""
         self._inspected, self.ready = None, False
         self._require_end()

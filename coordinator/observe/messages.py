@@ -654,7 +654,7 @@ _EXCLUDED: Final[Mapping[Code, Message]] = {
         "then. If the table is a mistake of the writer, correct the writer first. "
         + _AGAIN
         + ". To give the "
-        "files up, discard them: `sluicegate region discard --stream {stream} --region {region}`",
+        "files up: `sluicegate region remove --discard --stream {stream} --region {region}`",
     ),
     Code.TABLE_UNUSABLE: Message(
         "The table {table} of stream {stream} takes no commits",

@@ -775,7 +775,8 @@ class Settings(BaseSettings):
     At most a quarter of the retention of the tables' snapshots.
     """
     table_check_interval: Seconds = 60.0
-    """Time between two checks of an idle stream's table for a replacement or a rollback.
+    """Time between two checks of an idle stream's table for a replacement or a rollback, and between two
+    comparisons of its further tables with the log.
 
     At most a quarter of the retention of the tables' snapshots.
     """

@@ -51,7 +51,7 @@ class Account(Light):
     withdrawn: int = -1
     watermark: int | None = None
     tables: Mapping[str, KnownTable] = {}
-    """What the log knows of the further tables. The snapshots of this commit's own are unknown here."""
+    """The registry of the further tables. The snapshots of this commit's own are unknown here."""
     regions: Mapping[str, RegionState] = {}
     """Regions as of the commit. One that has not ended has the phase of one that has to register."""
     ended: Sequence[str] = ()

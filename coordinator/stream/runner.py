@@ -218,8 +218,6 @@ class StreamRunner:
 
     def tick(self) -> None:
         """Start the effects that time makes due, and report the conditions."""
-        if self._tables.changed and self.machine.ready:
-            self.machine.inspect_again()
         self.pump()
         self.report()
 

@@ -26,7 +26,7 @@ from sluicegate.coordinator.stream.prechecks import Arrived, Known, Passed, Term
 from sluicegate.coordinator.stream.summary import Event, Tally, sizes_of
 from sluicegate.events.codec import read_files
 from sluicegate.events.files import attempt_of, location_problem, names_problem
-from sluicegate.events.models import FurtherTable, KnownTable
+from sluicegate.events.models import KnownTable
 from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 from sluicegate.kafka.bodies import BodyUnavailable, WrittenEvent
 from sluicegate.lakes.capabilities import GroupCommitter, OpensGroups
@@ -132,6 +132,21 @@ _UNKNOWN: Final = Known()
 _OUTDATED: Final = Cause(code=CauseCode.CHECKS_OUTDATED)
 
 
+def open_committer(settings: StreamSettings) -> Committer:
+    """Open the committer half of a stream with its further tables. Raises TableRefused or LakeUnavailable."""
+    opened = adapter(settings.format)
+    table = opened.parse_table(settings.table, settings.adapter_options())
+    if isinstance(opened, OpensGroups):
+        wanted = {name: (each.identifier, each.allowed_locations) for name, each in settings.tables.items()}
+        return opened.open_group(table, settings.commit_user, wanted)
+    if settings.tables:
+        raise TableRefused(
+            f"tables of the format {settings.format} cannot be changed together. Give each table a "
+            "stream of its own, and remove `tables`"
+        )
+    return opened.open_committer(table, settings.commit_user)
+
+
 class StreamTable:
     """One committer, opened when the table is inspected; one call at a time, in the order of the requests."""
 
@@ -220,13 +235,6 @@ class StreamTable:
 
         return await self._call(compare)
 
-    async def further_tables(self) -> Mapping[str, FurtherTable | str]:
-        """Return the further tables of the settings, as the catalog has them, or why one cannot be used.
-
-        Raises LakeUnavailable or TableRefused.
-        """
-        return (await self._call(lambda: self._opened().inspect())).tables
-
     async def check(self, effect: CheckFiles, bodies: BodySource, known: Known = _UNKNOWN) -> Result:
         """Check the events' files, except those of events that passed a check before.
 
@@ -272,22 +280,7 @@ class StreamTable:
         return self._committer
 
     def _open_and_inspect(self) -> Result:
-        settings = self._settings
-        opened = adapter(settings.format)
-        table = opened.parse_table(settings.table, settings.adapter_options())
-        committer: Committer
-        if isinstance(opened, OpensGroups):
-            wanted = {
-                name: (each.identifier, each.allowed_locations) for name, each in settings.tables.items()
-            }
-            committer = opened.open_group(table, settings.commit_user, wanted)
-        elif settings.tables:
-            raise TableRefused(
-                f"tables of the format {settings.format} cannot be changed together. Give each table a "
-                "stream of its own, and remove `tables`"
-            )
-        else:
-            committer = opened.open_committer(table, settings.commit_user)
+        committer = open_committer(self._settings)
         state = committer.inspect()
         self._committer = committer
         return state

@@ -32,10 +32,6 @@ class Tables(Protocol):
         """Return the trouble of further tables. Raises LakeUnavailable or TableRefused."""
         ...
 
-    async def further_tables(self) -> Mapping[str, FurtherTable | str]:
-        """Return those of the settings, or why one cannot be used. Raises as `compare` does."""
-        ...
-
 
 class TableWatch:
     """Troubles of the further tables of one stream, as of the last comparisons."""
@@ -49,17 +45,15 @@ class TableWatch:
         self._troubles: dict[str, Problem] = {}
         self._next = 0.0
         self._task: asyncio.Task[None] | None = None
-        self.changed = False
-        """True if the settings name a table that can be used now, and could not when they were inspected."""
 
     def inspected(self, named: Mapping[str, FurtherTable | str]) -> None:
         """Note the tables of the settings, as an inspection has found them."""
-        self._named, self.changed, self._next = named, False, 0.0
+        self._named, self._next = named, 0.0
 
     def start(self, state: LogState) -> asyncio.Task[None] | None:
         """Begin a comparison; None if none is due, or if one is under way."""
         busy = self._task is not None and not self._task.done()
-        if busy or time.monotonic() < self._next or not (self._named or state.policy.tables):
+        if busy or time.monotonic() < self._next or not state.policy.tables:
             return None
         self._next = time.monotonic() + self._interval
         self._task = asyncio.create_task(self._compare(state), name="tables compared")
@@ -69,8 +63,6 @@ class TableWatch:
         before = _known(state)
         try:
             found = await self._tables.compare(before) if before else {}
-            if any(isinstance(each, str) for each in self._named.values()):
-                self._read(await self._tables.further_tables())
         except LakeError as error:
             # The anchor cannot be reached either, and its steps report that.
             log.debug("tables not compared", reason=str(error))
@@ -80,15 +72,6 @@ class TableWatch:
         same = {name for name, each in before.items() if after.get(name) == each}
         kept = {name: each for name, each in self._troubles.items() if name in after and name not in same}
         self._troubles = kept | {name: each for name, each in found.items() if name in same}
-
-    def _read(self, named: Mapping[str, FurtherTable | str]) -> None:
-        """Take the reasons of now; a table that can be used needs an inspection by the core."""
-        usable = (name for name, each in named.items() if isinstance(each, FurtherTable))
-        self.changed = any(isinstance(self._named.get(name), str) for name in usable)
-        self._named = {
-            name: now if isinstance(now := named.get(name, each), str) else each
-            for name, each in self._named.items()
-        }
 
     def conditions(self, state: LogState) -> Iterator[Condition]:
         """Yield one condition for each table in trouble: commits continue, and somebody must act."""

@@ -1,5 +1,6 @@
 """`sluicegate up`: one command, and a first committed row of a table of one's own."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -15,11 +16,14 @@ from click.testing import CliRunner, Result
 
 from sluicegate.cli.local.process import free_port
 from sluicegate.cli.main import main
+from sluicegate.coordinator.settings.model import load
+from sluicegate.kafka.topics import TopicNames
 from sluicegate.writer_hooks import Job
 from tests.cli.deployment import make_table
 from tests.cli.test_servers import PROGRAM
 from tests.integration.job import read_ids
-from tests.integration.waiting import BACKSTOP
+from tests.integration.waiting import BACKSTOP, until
+from tests.shop import Shop, ShopJob
 
 
 @contextmanager
@@ -71,6 +75,30 @@ def test_a_table_of_ones_own_has_a_row_and_the_next_start_goes_on(tmp_path: Path
     assert read_ids(str(table)) == [0, 1]
 
 
+@pytest.mark.kafka
+@pytest.mark.redis
+@pytest.mark.seam
+async def test_tables_of_one_stream_are_committed_together(tmp_path: Path) -> None:
+    folder, kafka = tmp_path / "up", free_port()
+    folder.mkdir()
+    config = folder / "sluicegate.toml"
+    shop = Shop(folder)
+    ports = ["--kafka-port", str(kafka), "--valkey-port", str(free_port()), "--http-port", str(free_port())]
+    tables = [f"--table={name}={shop.place(name)}" for name in ("orders", "items")]
+    with _up(folder, "--stream", "shop", *tables, *ports) as process:
+        await asyncio.to_thread(_await_ready, process, config)
+        assert {name: each.identifier for name, each in load(config, {}).streams["shop"].tables.items()} == {
+            "items": "shop.items"
+        }
+        job = ShopJob(shop, f"127.0.0.1:{kafka}", TopicNames("sluicegate"), partitions=12)
+        async with job:
+            assert (await job.register()).accepted
+            await job.sell(2)
+            await until(shop.vector, lambda found: found.get("decision") == 1, by=process)
+        _end(process)
+    assert shop.table("items").scan().to_arrow().num_rows == 4
+
+
 def test_what_cannot_be_started_is_refused_before_a_server_is(tmp_path: Path) -> None:
     folder = tmp_path / "up"
     config = folder / "sluicegate.toml"
@@ -86,6 +114,15 @@ def test_what_cannot_be_started_is_refused_before_a_server_is(tmp_path: Path) ->
     assert "the settings in" in refused("--table", "a b=/lake/a")
     assert "csv" in refused("--table", "a=/lake/a", "--format", "csv")
     assert "NAME=VALUE" in refused("--table", "a=/lake/a", "--option", "uri")
+    assert "Use Iceberg, or leave out --stream" in refused(
+        "--stream", "shop", "--table", "a=/lake/a", "--format", "delta"
+    )
+    assert "Leave the option out" in refused(
+        "--stream", "shop", "--table", "a=/lake/d/a", "--option", "identifier=d.a"
+    )
+    assert "must be NAMESPACE.TABLE" in refused(
+        "--stream", "shop", "--table", "a=/lake/d/a", "--table", "b=/b"
+    )
     assert "needs the option uri" in refused(
         "--table", "a=/lake/d.db/a", "--format", "iceberg", "--option", "type=rest"
     )
@@ -96,6 +133,7 @@ def test_what_cannot_be_started_is_refused_before_a_server_is(tmp_path: Path) ->
         '[streams.a]\ntable = "/lake/a"\n'
     )
     assert "Name another stream for the table /lake/b" in refused("--table", "a=/lake/b")
+    assert "[streams.a.tables]" in refused("--stream", "a", "--table", "x=/lake/a", "--table", "y=/lake/d/y")
     config.write_text('[kafka]\nbootstrap_servers = "kafka:9092"\n[streams.a]\ntable = "/lake/a"\n')
     assert "Use other servers with `sluicegate run` and that file" in refused()
     config.unlink()

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from sluicegate.cli.local.demo import _errors_in, demo, figures
+from sluicegate.cli.local.demo import _errors_in, demo, figures, summary
 from sluicegate.cli.local.flights import compare
 from sluicegate.cli.local.run import Outcome
+from sluicegate.cli.local.two_tables import Reads
 from sluicegate.cli.local.watch import Display
 from sluicegate.installation import install_command
 
@@ -29,6 +30,30 @@ def test_result_has_exactly_these_keys(few: pa.Table) -> None:
         "kill_phases": {"Ask": 2, "reading": 1},
         "seconds": 61.5,
     }
+
+
+def test_the_result_of_two_tables_has_what_its_readers_saw(few: pa.Table) -> None:
+    outcome = Outcome(compare(few, few), 7, 30, {}, Reads(vectors=20, torn=0, unaligned=3))
+    shown = figures(outcome, 61.5)
+    assert [*shown.items()][-4:] == [
+        ("tables", 2),
+        ("vectors_read", 20),
+        ("torn_reads", 0),
+        ("unaligned_reads", 3),
+    ]
+    assert outcome.exact
+    text = summary(outcome, 61.5)
+    assert "read together 20 times: by the vector, 0 times apart; without it, 3 times" in text
+    assert text.endswith("every row exactly once")
+    torn = outcome._replace(reads=Reads(vectors=20, torn=1))
+    wrong = outcome._replace(totals=False)
+    assert (torn.exact, wrong.exact) == (False, False)
+    assert "the totals are not those of the flights\nNOT EXACT" in summary(wrong, 61.5)
+
+
+def test_two_tables_of_another_format_are_refused() -> None:
+    result = CliRunner().invoke(demo, ["--tables", "--format", "delta"])
+    assert (result.exit_code, "use iceberg" in result.output) == (2, True)
 
 
 @pytest.mark.parametrize(("number", "other"), [(1, 2), (2, 1)])

@@ -129,6 +129,8 @@ class Job:
     """Id of the newest registration."""
     writers: dict[str, tuple[str, str]] = field(default_factory=dict)
     """By the path of its first file, the writer and the attempt that an event's files are of."""
+    partitions: int = PARTITIONS
+    """Partitions of each topic."""
     traceparent: bytes | None = None
     """The trace context of its completions."""
     producer: AIOKafkaProducer = field(init=False)
@@ -165,7 +167,7 @@ class Job:
         message = encode_event(envelope, body, time.time_ns() // 1_000_000)
         if self.traceparent is not None and event_type is EventType.CHECKPOINT_COMPLETED:
             message.headers.append(("ce_traceparent", self.traceparent))
-        home = partition_of(self.stream, PARTITIONS)
+        home = partition_of(self.stream, self.partitions)
         await self.producer.send_and_wait(
             self.topics.events,
             message.value,
@@ -314,7 +316,7 @@ class Job:
 
     async def notifications(self) -> list[Notification]:
         """Return everything about the stream on the commits topic."""
-        found = await read_notifications(self.bootstrap, self.topics.commits)
+        found = await read_notifications(self.bootstrap, self.topics.commits, self.partitions)
         return [each for each in found if each.stream == self.stream]
 
     async def committed(self, ids: Sequence[int]) -> None:
@@ -322,11 +324,11 @@ class Job:
         await until(lambda: read_ids(self.location), lambda found: found == sorted(ids))
 
 
-async def read_notifications(bootstrap: str, topic: str) -> list[Notification]:
+async def read_notifications(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> list[Notification]:
     """Return all notifications of a topic, in the order of their partitions."""
     return [
         found
-        for record in await read_records(bootstrap, topic)
+        for record in await read_records(bootstrap, topic, partitions)
         if not isinstance(found := read_notification(record.headers, record.value), Flaw)
     ]
 
@@ -342,12 +344,12 @@ async def read_events(bootstrap: str, topic: str) -> list[LogRecord]:
     return found
 
 
-async def read_records(bootstrap: str, topic: str) -> list[Any]:
+async def read_records(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> list[Any]:
     """All records of a topic."""
     async with started(
         AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", enable_auto_commit=False)
     ) as consumer:
-        count = 1 if topic.endswith("dead-letters") else PARTITIONS
+        count = 1 if topic.endswith("dead-letters") else partitions
         found = [TopicPartition(topic, number) for number in range(count)]
         ends = await consumer.end_offsets(found)
         consumer.assign(found)

@@ -101,7 +101,7 @@ def _check_problem(problem: Problem) -> None:
 class _World(World):
     """A world in which files are named by the offset of their event: ids may be of any form."""
 
-    def files(self, offset: int) -> FilesWritten:
+    def files(self, offset: int, location: str = "") -> FilesWritten:
         """Return the body of the event at an offset."""
         info = FileInfo(path=f"file-{offset}", size=1, rows=10)
         return FilesWritten(

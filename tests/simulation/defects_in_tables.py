@@ -31,7 +31,7 @@ def _of_touched_alone(right: Function, self: Any, state: Any, table: Any) -> Any
     step = right(self, state, table)
     if not isinstance(step, Publish):
         return step
-    return replace(step, vector={name: each for name, each in step.vector.items() if name in step.tables})
+    return replace(step, tables={name: step.tables[name] for name in step.offsets_of})
 
 
 @variant

@@ -87,7 +87,7 @@ SEAMS: Final[dict[str, tuple[Any, str]]] = {
     "a decision that the table lacks": (TableProgress, "lost_decision"),
     "the known head of a commit": (TableProgress, "known_head"),
     "a named head that is older than the newest commit": (table, "_names_older"),
-    "inspecting again": (machine.StreamMachine, "inspect_again"),
+    "inspecting again": (machine.StreamMachine, "_inspect_again"),
     "the proof of absence": (memory_lake, "look_for"),
     "the standing of a marker": (history, "_standing"),
     "the result of a publication": (commit.Committing, "_published"),

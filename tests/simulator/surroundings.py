@@ -151,23 +151,24 @@ class Surroundings:
                 further = {each for offsets in effect.offsets_of.values() for each in offsets}
                 files = [self._body(offset) for offset in effect.offsets if offset not in further]
                 parts = {
-                    name: TablePart(known, [self._body(each) for each in effect.offsets_of[name]])
-                    for name, known in effect.tables.items()
+                    name: TablePart(effect.tables[name], [self._body(each) for each in offsets])
+                    for name, offsets in effect.offsets_of.items()
                 }
+                vector = {name: each.newest for name, each in effect.tables.items()}
                 own = effect.decision, effect.digest, effect.head, effect.watermark, files, ""
-                return self._group.publish(CommitRequest(*own, parts, effect.vector, effect.apart))
+                return self._group.publish(CommitRequest(*own, parts, vector, effect.apart))
         raise TypeError(f"{effect!r} is no effect of the table")
 
     def _check(self, effect: CheckFiles) -> Result:
         if self._lake.identity() != effect.table:
             return TableReplaced(self._lake.identity())
         trouble = self._group.trouble(effect.tables)
-        problems = {
-            region: trouble[name]
-            for region, names in effect.touched.items()
-            for name in sorted(names)
-            if name in trouble
-        }
+        problems: dict[str, Problem] = {}
+        for region, names in effect.touched.items():
+            for why in (trouble[name] for name in sorted(names) if name in trouble):
+                if isinstance(why, LakeUnavailable):
+                    raise why
+                problems[region] = why
         own: list[FilesWritten] = []
         for region, offsets in effect.parts.items():
             for offset in offsets if region not in problems else ():

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sluicegate.events.models import SnapshotRef, TableVersion
-from sluicegate.events.problems import Cause, CauseCode
+from sluicegate.events.problems import Cause, CauseCode, Problem
 from sluicegate.lakes.port import Found, LakeUnavailable, Published, Refused
 from tests.contracts.groups.harness import ANCHOR, Coordinator
 from tests.contracts.groups.iceberg_tables import SqliteNamed, SqlTables
@@ -28,7 +28,9 @@ def contradicts(stream: Coordinator, decision: int, *, number: int, other: int) 
     """Require that `items` contradicts the log: its newest commit of ours is `number`, not `other`."""
     cause = Cause(code=CauseCode.OTHER_NEWEST, number=number, other=other)
     assert refusal(stream, decision, [900 + decision]).cause == cause
-    assert stream.group.trouble(stream.known)["items"].cause == cause
+    found = stream.group.trouble(stream.known)["items"]
+    assert isinstance(found, Problem)
+    assert found.cause == cause
 
 
 def knows(stream: Coordinator, decision: int, snapshot: SnapshotRef | None) -> None:
@@ -202,7 +204,7 @@ def test_a_table_that_was_made_again_is_refused(past: Coordinator) -> None:
     past.commit(1, {"items": [1]})
     past.tables.lakes["items"].replace()
     trouble = past.group.trouble(past.known)
-    assert "is another table now" in trouble["items"].detail
+    assert "is another table now" in str(trouble["items"])
     assert trouble.keys() == {"items"}
     with pytest.raises(LakeUnavailable, match="is another table now"):
         # The anchor has decision 1, and the table that it touched is not there.

@@ -173,7 +173,6 @@ class Given:
 
     def __init__(self) -> None:
         self.troubles: dict[str, Problem] = {}
-        self.named: dict[str, FurtherTable | str] = {}
         self.away = False
         self.compared: list[dict[str, KnownTable]] = []
         self.meanwhile: Callable[[], None] = lambda: None
@@ -185,9 +184,6 @@ class Given:
         await asyncio.sleep(0)
         self.meanwhile()
         return {name: each for name, each in self.troubles.items() if name in tables}
-
-    async def further_tables(self) -> Mapping[str, FurtherTable | str]:
-        return self.named
 
 
 def logged(**tables: FurtherTable) -> LogState:
@@ -247,17 +243,12 @@ async def test_a_table_that_a_decision_changes_meanwhile_is_in_no_contradiction(
 
 
 async def test_a_table_of_the_settings_that_cannot_be_used_is_a_condition_until_it_can() -> None:
-    given, state = Given(), logged()
-    watch = TableWatch(given, LONG)
-    given.named = {"items": "the catalog has no table shop.items"}
-    watch.inspected(given.named)
-    assert await compared(watch, state) == [("items", "the catalog has no table shop.items")]
-    assert not watch.changed
-    given.named = {"items": ITEMS}
-    assert await compared(watch, state) == [("items", "the catalog has no table shop.items")]
-    assert watch.changed, "the core has to inspect it"
+    watch, state = TableWatch(Given(), LONG), logged()
+    watch.inspected({"items": "the catalog has no table shop.items"})
+    assert [each.problem.detail for each in watch.conditions(state)] == [
+        "the catalog has no table shop.items"
+    ]
     watch.inspected({"items": ITEMS})
-    assert not watch.changed
     assert await compared(watch, logged(items=ITEMS)) == []
 
 

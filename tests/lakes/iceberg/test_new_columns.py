@@ -157,8 +157,7 @@ class Late:
     def __init__(self, inner: Catalog, act: Callable[[], None]) -> None:
         self._inner = inner
         self._acts = [act]
-        self.identifier = inner.identifier
-        self.reads_files = inner.reads_files
+        self.identifier, self.reads_files = inner.identifier, inner.reads_files
         self.load, self.create, self.close = inner.load, inner.create, inner.close
 
     def commit(self, base: Metadata, change: Change, files: Mapping[str, bytes]) -> bool:

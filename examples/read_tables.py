@@ -1,0 +1,78 @@
+"""Read the tables of one stream as of one commit, with pyiceberg. It shares no code with Sluicegate.
+
+    python examples/read_tables.py sqlite:////lake/catalog.db sluicegate-shop shop.orders items=shop.items
+
+The arguments are the catalog, the commit user of the stream (`sluicegate-` and its name), its anchor, and its
+further tables, as streams.NAME.tables has them. docs/tables.md explains the rule.
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+from contextlib import closing
+from typing import NamedTuple
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import DataScan, Table
+
+TRIES = 10
+"""Each try follows a commit that came between two reads of the catalog."""
+
+
+class AsOf(NamedTuple):
+    """A table, and the snapshot to read of it; None: it has none yet."""
+
+    table: Table
+    snapshot: int | None
+
+    def scan(self) -> DataScan:
+        """Return a scan of the table as of that snapshot."""
+        return self.table.scan(snapshot_id=self.snapshot)
+
+
+def at_one_commit(catalog: Catalog, anchor: str, further: Mapping[str, str], user: str) -> dict[str, AsOf]:
+    """Return the anchor, under the name "anchor", and the further tables by name, all as of one commit."""
+    for _ in range(TRIES):
+        first = catalog.load_table(anchor)
+        if (text := first.properties.get(f"sluicegate.cut.{user}")) is None:
+            raise LookupError(f"{anchor} has no commit of {user} with further tables")
+        cut = json.loads(text)
+        found = {"anchor": as_of(first, user, cut["decision"], cut["anchor"])}
+        for name, identifier in further.items():
+            decision, snapshot = cut["tables"].get(name, (0, None))
+            found[name] = as_of(catalog.load_table(identifier), user, decision, snapshot)
+        tables = {name: each for name, each in found.items() if each is not None}
+        if len(tables) == len(found):
+            return tables
+    raise TimeoutError(f"the snapshots of the tables expire before {TRIES} tries have read them")
+
+
+def as_of(table: Table, user: str, decision: int, snapshot: int | None) -> AsOf | None:
+    """Return a table as of a commit; None if that is not there any more."""
+    if snapshot is not None and table.snapshot_by_id(snapshot) is not None:
+        return AsOf(table, snapshot)
+    if decision_of(table, user) != decision:
+        return None
+    newest = table.current_snapshot()
+    return AsOf(table, newest.snapshot_id if newest is not None else None)
+
+
+def decision_of(table: Table, user: str) -> int:
+    """Return the newest commit of a user in a table, as its mark has it; 0: there is none."""
+    uuid, _, rest = table.properties.get(f"sluicegate.committed.{user}", "").partition(":")
+    return int(rest.partition(":")[0]) if uuid == str(table.metadata.table_uuid) else 0
+
+
+def main(uri: str, user: str, anchor: str, further: Mapping[str, str]) -> None:
+    """Print the snapshot and the rows of each table."""
+    with closing(SqlCatalog("default", uri=uri)) as catalog:
+        for name, each in at_one_commit(catalog, anchor, further, user).items():
+            print(f"{name}: snapshot {each.snapshot}, {each.scan().to_arrow().num_rows} rows")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 5:
+        sys.exit(__doc__)
+    uri, user, anchor, *further = sys.argv[1:]
+    main(uri, user, anchor, dict(each.split("=", 1) for each in further))
