@@ -91,7 +91,8 @@ class OtherProduct:
 
     def __init__(self, inner: Catalog, summary: Mapping[str, str]) -> None:
         self._inner = inner
-        self.identifier, self.reads_files = inner.identifier, inner.reads_files
+        self.identifier = inner.identifier
+        self.reads_files = inner.reads_files
         self._summary = summary
 
     def load(self) -> Metadata:
@@ -145,7 +146,7 @@ class IcebergLake:
         warehouse.mkdir(exist_ok=True)
         self.objects = objects
         self._connect(warehouse)
-        inside = f"{self.table_name.namespace[0]}/numbers"
+        inside = f"{self.table_name.namespace[0]}/{self.table_name.name}"
         self.root = (objects.path if objects is not None else warehouse) / inside
         """Folder of the table's files; of an object store, that of its server."""
         self.base = f"{objects.uri if objects is not None else f'file://{warehouse}'}/{inside}"
@@ -157,7 +158,7 @@ class IcebergLake:
         self._properties = dict(properties or {})
         self._forgets = forgets_parents
         self._parents: dict[int, int | None] = {}
-        self.library.create_namespace(self.table_name.namespace)
+        self.library.create_namespace_if_not_exists(self.table_name.namespace)
         self._create()
 
     def _connect(self, warehouse: Path) -> None:
