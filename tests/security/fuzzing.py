@@ -101,12 +101,10 @@ def _check_problem(problem: Problem) -> None:
 class _World(World):
     """A world in which files are named by the offset of their event: ids may be of any form."""
 
-    def files(self, offset: int) -> FilesWritten:
+    def files(self, offset: int, location: str = "memory://t") -> FilesWritten:
         """Return the body of the event at an offset."""
         info = FileInfo(path=f"file-{offset}", size=1, rows=10)
-        return FilesWritten(
-            format="memory", format_version=1, location="memory://t", schema_id=0, files=(info,)
-        )
+        return FilesWritten(format="memory", format_version=1, location=location, schema_id=0, files=(info,))
 
 
 class _Honest(LogWords):
