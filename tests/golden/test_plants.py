@@ -8,14 +8,13 @@ from unittest.mock import patch
 
 import pytest
 
-from sluicegate.coordinator.core import cuts, registration, replica
+from sluicegate.coordinator.core import commit, cuts, registration, replica
 from sluicegate.coordinator.core.activity import Activity
 from sluicegate.coordinator.core.commit import Committing
 from sluicegate.coordinator.core.log import Log, PendingCheckpoints
 from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.outbox import Outbox
 from sluicegate.coordinator.core.proposal import Candidate
-from sluicegate.coordinator.core.state import LogState
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.group import Group
 from sluicegate.lakes.history import Evidence
@@ -297,10 +296,22 @@ PLANTS: Final = (
         "tables/15_a_table_is_made_again",
     ),
     Plant(
+        "a statement about a table does not reach a decided cut",
+        commit,
+        "_tables",
+        lambda right: (
+            lambda state, made: {
+                name: each.model_copy(update={"newest": made.tables[name].newest})
+                for name, each in right(state, made).items()
+            }
+        ),
+        "tables/a_statement_about_a_decided_cut",
+    ),
+    Plant(
         "a decision is published where its table was",
-        LogState,
-        "current",
-        lambda right: lambda self, name, known: known.terms if right(self, name, known) else None,
+        commit,
+        "_tables",
+        lambda right: lambda state, made: made.tables,
         "tables/14_a_table_is_renamed",
     ),
     Plant(
