@@ -15,7 +15,6 @@ from sluicegate.coordinator.core.log import Log, PendingCheckpoints
 from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.outbox import Outbox
 from sluicegate.coordinator.core.proposal import Candidate
-from sluicegate.coordinator.core.state import LogState
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.group import Group
 from sluicegate.lakes.history import Evidence
@@ -295,6 +294,13 @@ PLANTS: Final = (
         "_right",
         lambda right: lambda self, known, state: state,
         "tables/15_a_table_is_made_again",
+    ),
+    Plant(
+        "a statement about a table does not reach a decided cut",
+        LogState,
+        "registered",
+        lambda right: lambda self, name, known: known if right(self, name, known) else None,
+        "tables/a_statement_about_a_decided_cut",
     ),
     Plant(
         "a decision is published where its table was",
