@@ -181,12 +181,17 @@ class Committing:
                 # The table is asked again. Files are never deleted here.
                 self.retries += 1
                 return None
-            case Refused(reason, cause, region):
+            case Refused(reason, cause, region, table=table):
                 names = tuple(sorted(made.moves)) if region is None else (region,)
                 # A revert has no files, so that to give the decision up is no way out.
                 names = names if made.revert is None else ()
                 return Problem(
-                    code=Code.COMMIT_REFUSED, number=made.id, names=names, cause=cause, detail=reason
+                    code=Code.COMMIT_REFUSED,
+                    number=made.id,
+                    table=table or None,
+                    names=names,
+                    cause=cause,
+                    detail=reason,
                 )
         raise TypeError(f"{publication!r} is no outcome of a publication")
 

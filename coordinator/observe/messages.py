@@ -837,7 +837,8 @@ STREAM_MESSAGES: Final[Mapping[Code, Message]] = {
     Code.COMMIT_REFUSED: Message(
         _STREAM_STALLED,
         # Without regions it is a decision that was given up already: the table takes no commit at all.
-        "the table refuses the commit of decision {number}[ with checkpoints of {names}][: {detail}]",
+        "the table[ {table}] refuses the commit of decision {number}[ with checkpoints of {names}]"
+        "[: {detail}]",
         "Remove the cause; the commit is tried again by itself[. To give the decision up: `sluicegate commit "
         "revert --stream {stream} --decision {number} --region {first}`][, or with the region of {rest} "
         "whose files are refused][. The region {first} reads again what it had in the decision]",
