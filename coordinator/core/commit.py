@@ -220,8 +220,9 @@ class Committing:
 
 
 def _tables(state: LogState, made: Decision) -> dict[str, KnownTable]:
-    """Return the further tables of a decision, each where the newest policy says that it is now."""
+    """Return the further tables of a decision as the registry has them: renamed since, or stated to be right."""
+    known = state.tables
     return {
-        name: each.model_copy(update={"terms": state.current(name, each) or each.terms})
+        name: known[name] if name in known and known[name].terms.identity == each.terms.identity else each
         for name, each in made.tables.items()
     }
