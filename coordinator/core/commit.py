@@ -220,7 +220,7 @@ class Committing:
 
 
 def _tables(state: LogState, made: Decision) -> dict[str, KnownTable]:
-    """Return the further tables of a decision as the registry has them: renamed since, or stated to be right."""
+    """Return the further tables of a decision as the registry has them: renamed, or stated to be right."""
     known = state.tables
     return {
         name: known[name] if name in known and known[name].terms.identity == each.terms.identity else each
