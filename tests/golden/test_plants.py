@@ -8,14 +8,13 @@ from unittest.mock import patch
 
 import pytest
 
-from sluicegate.coordinator.core import cuts, registration, replica
+from sluicegate.coordinator.core import commit, cuts, registration, replica
 from sluicegate.coordinator.core.activity import Activity
 from sluicegate.coordinator.core.commit import Committing
 from sluicegate.coordinator.core.log import Log, PendingCheckpoints
 from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.outbox import Outbox
 from sluicegate.coordinator.core.proposal import Candidate
-from sluicegate.coordinator.core.state import LogState
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.group import Group
 from sluicegate.lakes.history import Evidence
@@ -290,6 +289,13 @@ PLANTS: Final = (
         "tables/one_decision_in_three_tables",
     ),
     Plant(
+        "trouble of a further table is not seen before a decision",
+        Group,
+        "trouble",
+        lambda right: lambda self, tables: {},
+        "tables/15_a_table_is_made_again",
+    ),
+    Plant(
         "a table that was made again takes files",
         Group,
         "_right",
@@ -298,9 +304,9 @@ PLANTS: Final = (
     ),
     Plant(
         "a decision is published where its table was",
-        LogState,
-        "current",
-        lambda right: lambda self, name, known: known.terms if right(self, name, known) else None,
+        commit,
+        "_tables",
+        lambda right: lambda state, made: made.tables,
         "tables/14_a_table_is_renamed",
     ),
     Plant(

@@ -63,7 +63,7 @@ IN_TABLES: Final = (
         "the question to several tables",
         _asks_nobody,
         ("I2",),
-        ("roll back", "revert", "crash", "unknown, visible", "further: foreign"),
+        ("roll back", "revert", "crash", "freeze", "further: foreign"),
     ),
     Defect(
         "files of an unknown table are dropped",
@@ -92,13 +92,6 @@ IN_TABLES: Final = (
         skip,
         ("I14",),
         ("further: foreign",),
-    ),
-    Defect(
-        "trouble of a further table is not seen before a decision",
-        "trouble of further tables",
-        always({}),
-        ("I12",),
-        ("table away", "table dropped"),
     ),
     Defect(
         "an atomic catalog is not atomic",
