@@ -404,6 +404,9 @@ def evidence_of(
             return Evidence(True)
         return Evidence(False, contradiction=_unexpected(marker.decision, newest))
     known = newest.snapshot
+    if known is not None and known in [each.ref for each in line.back_to(known.id)]:
+        # An operator has named a head of another writer, and no commit of ours is newer.
+        return Evidence(False)
     # What is listed is no ancestor, and what is not older than the history that was read is not in it.
     listed = known is not None and (there := at(known.id)) is not None and there.ref == known
     lost = listed or line.end is NoParent.FIRST or (known is not None and known.id >= line.last.ref.id)

@@ -180,14 +180,14 @@ class Committing:
                 # The table is asked again. Files are never deleted here.
                 self.retries += 1
                 return None
-            case Refused(reason, cause, region):
+            case Refused(reason, cause, region, table=table):
                 names = tuple(sorted(made.moves)) if region is None else (region,)
                 # A revert has no files, so that to give the decision up is no way out.
                 names = names if made.revert is None else ()
                 return Problem(
                     code=Code.COMMIT_REFUSED,
                     number=made.id,
-                    table=publication.table or None,
+                    table=table or None,
                     names=names,
                     cause=cause,
                     detail=reason,

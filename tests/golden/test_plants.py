@@ -15,6 +15,7 @@ from sluicegate.coordinator.core.log import Log, PendingCheckpoints
 from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.outbox import Outbox
 from sluicegate.coordinator.core.proposal import Candidate
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.group import Group
 from sluicegate.lakes.history import Evidence
@@ -287,6 +288,13 @@ PLANTS: Final = (
             )
         ),
         "tables/one_decision_in_three_tables",
+    ),
+    Plant(
+        "trouble of a further table is not seen before a decision",
+        Group,
+        "trouble",
+        lambda right: lambda self, tables: {},
+        "tables/15_a_table_is_made_again",
     ),
     Plant(
         "a table that was made again takes files",

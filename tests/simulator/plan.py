@@ -141,7 +141,9 @@ def draw_plan(seed: int, length: int = LENGTH, favour: tuple[str, ...] = ()) -> 
     """Return the plan of a seed."""
     # Dice of its own, so that the schedules of one table stay as they are.
     tables = Dice(seed ^ 0x7AB1E5)
-    setting, dice = with_tables(draw_setting(Dice(seed ^ 0x5EED)), tables), Dice(seed)
+    setting, dice = draw_setting(Dice(seed ^ 0x5EED)), Dice(seed)
+    if not favour or not OF_FURTHER_TABLES.keys().isdisjoint(favour):
+        setting = with_tables(setting, tables)
     weights: dict[str, float] = {kind: weight * (0.5 + dice.share()) for kind, weight in ALWAYS.items()}
     amount, share = dice.pick((0.3, 1.0, 1.0, 2.5)), dice.pick((0.1, 0.3, 0.6))
     for kind, weight in FAULTS.items():

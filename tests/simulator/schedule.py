@@ -376,7 +376,7 @@ class Schedule:
             if touched := troubled & made.tables.keys():
                 # The coordinators have just begun, and have checked nothing before the trouble.
                 raise Violation("I12", f"decision {made.body.decision} touches {touched}, in trouble")
-        waiting = self._waiting_beside(troubled)
+        waiting = self._waiting_beside(troubled) if troubled else {}
         for _ in range(QUIET_ROUNDS):
             waiting = {name: at for name, at in waiting.items() if not self._is_past(name, at)}
             if not waiting or not troubled <= self.further.troubled():
