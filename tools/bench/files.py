@@ -66,9 +66,10 @@ class Files:
         """Return a file with a name of the same length, so that its encoded entry needs no other change."""
         info = self._infos[kind]
         old = info.path[info.path.rfind("/") + 1 :]
-        start = old.index(self._first) + len(self._first) + 1
-        rest = len(old) - start - len(".parquet")
-        name = f"{old[:start]}{uuid.uuid4().hex * 2:.{rest}}.parquet".replace(self._first, label)
+        start = old[: old.index(self._first)]
+        # The number of a checkpoint may have more digits than that of the real file: then fewer are random.
+        rest = len(old) - len(start) - len(label) - len("-.parquet")
+        name = f"{start}{label}-{uuid.uuid4().hex * 2:.{rest}}.parquet"
         made = info.model_copy(
             update={
                 "path": info.path.replace(old, name),
