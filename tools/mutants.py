@@ -50,7 +50,7 @@ WALL_LIMIT: Final = 600
 
 TESTS: Final = {
     "cli": ["tests/cli"],
-    "coordinator": ["tests/coordinator", "tests/golden"],
+    "coordinator": ["tests/coordinator", "tests/golden", "tests/replay"],
     "demo": ["tests/demo"],
     "embedded": ["tests/embedded"],
     "events": ["tests/events"],
