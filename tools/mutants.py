@@ -7,6 +7,10 @@ boolean operator, a constant, arithmetic, a negated condition, a removed stateme
 runs the tests of that folder against each edit, and prints one line of JSON with the share that was seen
 and its 95 % interval (Wilson).
 
+A test that calls no function with the edit cannot see it. So a first run of all tests notes who calls what
+(`tools/called.py`), and each edit meets its own tests alone. If a fixture calls the function, these are all
+tests of the file. An edit outside of functions meets all tests of the folder.
+
 The tests run in a copy of the tracked files, so the clone is never changed. `--resume FILE` keeps each
 result as it comes; the same command continues there. The unchanged copy must pass first, since a failing
 test sees everything.
@@ -34,7 +38,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -46,7 +50,7 @@ WALL_LIMIT: Final = 600
 
 TESTS: Final = {
     "cli": ["tests/cli"],
-    "coordinator": ["tests/coordinator", "tests/golden"],
+    "coordinator": ["tests/coordinator", "tests/golden", "tests/replay"],
     "demo": ["tests/demo"],
     "embedded": ["tests/embedded"],
     "events": ["tests/events"],
@@ -308,6 +312,20 @@ def wilson(seen: int, number: int) -> tuple[float, float]:
     return (middle - half) / (1 + z * z / number), (middle + half) / (1 + z * z / number)
 
 
+def _functions(root: Path, mutants: Iterable[Mutant]) -> Iterator[tuple[Mutant, int]]:
+    """Yield the edits inside of functions, each with the first line of the innermost, or its decorator."""
+    for mutant in mutants:
+        inside = [
+            node
+            for node in ast.walk(ast.parse((root / mutant.path).read_bytes()))
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and node.body[0].lineno <= mutant.line <= (node.end_lineno or 0)
+        ]
+        if inside:
+            innermost = max(inside, key=lambda node: node.lineno)
+            yield mutant, min([innermost.lineno, *(each.lineno for each in innermost.decorator_list)])
+
+
 class Copy:
     """A copy of the tracked files of a clone, whose package `sluicegate` comes before the installed one."""
 
@@ -338,17 +356,57 @@ class Copy:
         for compiled in (target.parent / "__pycache__").glob(f"{target.stem}.*.pyc"):
             compiled.unlink()
 
-    def test(self, tests: list[str], marks: str) -> tuple[str, str]:
-        """Run tests. Return `passed`, `failed` or `timeout`, and the first test that failed."""
+    def callers(self, tests: list[str], marks: str, mutants: list[Mutant]) -> dict[Mutant, list[str]]:
+        """Return the tests that call the function of each edit, by a run of all tests that must pass.
+
+        Edits outside of functions are left out.
+        """
+        places = {
+            mutant: f"{self.root.resolve() / mutant.path}:{line}"
+            for mutant, line in _functions(self.root, mutants)
+        }
+        targets, notes = self.root.parent / "targets", self.root.parent / "notes"
+        targets.write_text("".join(f"{place}\n" for place in places.values()), "utf-8")
+        notes.mkdir(exist_ok=True)
+        tracer = self._packages / "sitecustomize.py"
+        shutil.copy(Path(__file__).with_name("called.py"), tracer)
+        traced = {"CALLED_TARGETS": str(targets), "CALLED_NOTES": str(notes)}
+        result, by = self.test(tests, marks, traced)
+        tracer.unlink()
+        if result != "passed":
+            raise SystemExit(f"the tests fail without a mutant: {result}, {by}")
+        found: dict[str, set[str]] = {}
+        for each in notes.iterdir():
+            for line in each.read_text("utf-8").splitlines():
+                place, _, test = line.partition("\t")
+                name, _, phase = test.rpartition(" ")
+                # A fixture may be of the whole file, and no test's own.
+                found.setdefault(place, set()).add(name if phase == "(call)" else name.partition("::")[0])
+        everything = {""}
+        return {
+            mutant: tests if found.get(place, set()) & everything else sorted(found.get(place, set()))
+            for mutant, place in places.items()
+        }
+
+    def test(self, tests: list[str], marks: str, traced: Mapping[str, str] | None = None) -> tuple[str, str]:
+        """Run tests. Return `passed`, `failed` or `timeout`, and the first test that failed.
+
+        `unusable`: pytest has refused the names, or could not begin.
+        `traced`: variables of the tracer. It has no limits.
+        """
+        named = self.root.parent / "tests"
+        named.write_text("".join(f"{each}\n" for each in tests), "utf-8")
         shutil.rmtree(self._examples, ignore_errors=True)
         python = str(self.clone / ".venv/bin/python")
         command = f"{python} -m pytest -x -q -n0 -p no:cacheprovider --no-header --tb=no".split()
-        command += [f"--timeout={CPU_LIMIT}", "--hypothesis-seed=0", "-m", marks, *tests]
+        timeout = WALL_LIMIT if traced else CPU_LIMIT
+        command += [f"--timeout={timeout}", "--hypothesis-seed=0", "-m", marks, f"@{named}"]
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
         environment |= {
             "PYTHONPATH": str(self._packages),
             "PYTHONHASHSEED": "0",
             "HYPOTHESIS_STORAGE_DIRECTORY": str(self._examples),
+            **(traced or {}),
         }
         process = subprocess.Popen(
             command,
@@ -359,10 +417,10 @@ class Copy:
             text=True,
             errors="replace",
             start_new_session=True,
-            preexec_fn=_limit,  # noqa: PLW1509
+            preexec_fn=None if traced else _limit,  # noqa: PLW1509
         )
         try:
-            output, _ = process.communicate(timeout=WALL_LIMIT)
+            output, _ = process.communicate(timeout=None if traced else WALL_LIMIT)
         except subprocess.TimeoutExpired:
             return "timeout", "the whole run"
         finally:
@@ -373,6 +431,8 @@ class Copy:
             raise SystemExit(
                 f"the tests were stopped by signal {-process.returncode}; continue with --resume"
             )
+        if process.returncode == 4:
+            return "unusable", output.strip()[-200:]
         if process.returncode == 5:
             raise SystemExit(f"no tests: {' '.join(tests)} with the marks {marks!r}")
         failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
@@ -412,16 +472,20 @@ def measure(clone: Path, folder: str, number: int, seed: int, marks: str, resume
     tests = [path for path in TESTS[folder] if (clone / path).exists()]
     with tempfile.TemporaryDirectory(prefix="mutants-") as made, resume.open("a", encoding="utf-8") as notes:
         copy = Copy(clone, Path(made), paths)
+        left = mutants[max(0, len(rows) - 1) :]
+        callers = copy.callers(tests, marks, left) if left else {}
         if not rows:
-            result, by = copy.test(tests, marks)
-            if result != "passed":
-                raise SystemExit(f"the tests of {folder} fail without a mutant: {result}, {by}")
             rows.append(head)
             print(json.dumps(head), file=notes, flush=True)
-        for mutant in mutants[len(rows) - 1 :]:
+        for mutant in left:
             source = sources[mutant.path]
+            chosen = callers.get(mutant, tests)
             copy.write(mutant.path, source.changed(mutant))
-            result, by = copy.test(tests, marks)
+            result, by = copy.test(chosen, marks) if chosen else ("passed", "")
+            if result == "unusable" and chosen is not tests:
+                # Not every name of a test is an argument of pytest.
+                result, by = copy.test(tests, marks)
+            result = "failed" if result == "unusable" else result
             copy.write(mutant.path, source.text)
             rows.append({**asdict(mutant), "result": result, "by": by})
             print(json.dumps(rows[-1]), file=notes, flush=True)
