@@ -30,8 +30,6 @@ from sluicegate.coordinator.core.state import LogState, RegionPhase, RegionState
 from sluicegate.coordinator.core.table import asked_decision, disproves
 from sluicegate.coordinator.observe.messages import RESET, fill, format_problem, iso_time
 from sluicegate.coordinator.replay.log import order_envelope
-from sluicegate.coordinator.replay.repair import state_table
-from sluicegate.coordinator.replay.tables import open_table
 from sluicegate.coordinator.settings.model import Settings, StreamSettings
 from sluicegate.events.codec import other_envelope
 from sluicegate.events.envelope import PER_REGION, EventType
@@ -144,6 +142,10 @@ def _resume_table(settings: Settings, stream: str, name: str, head: SnapshotRef 
     """State that a further table is right at a snapshot."""
 
     async def send() -> Ordered[bool]:
+        # The readers of tables need seconds to import, which other orders do not wait for.
+        from sluicegate.coordinator.replay.repair import state_table
+        from sluicegate.coordinator.replay.tables import open_table
+
         async with open_log(settings, stream) as log:
             state = log.replica.state
         with open_table(settings.streams[stream], stream) as anchor:

@@ -154,7 +154,9 @@ def _run_tables(wish: Wish, display: Display, stack: ExitStack) -> Outcome:
 
     display.note(f"starting Kafka and Valkey in {wish.work}")
     # A killed coordinator answers no driver for a while, which each of them would report.
-    logging.getLogger("sluicegate.writer_hooks").setLevel(logging.ERROR)
+    hooks = logging.getLogger("sluicegate.writer_hooks")
+    stack.callback(hooks.setLevel, hooks.level)
+    hooks.setLevel(logging.ERROR)
     services = Services(wish.work, stack, display.note)
     with ThreadPoolExecutor(max_workers=1) as pool:
         serving = pool.submit(services.start)

@@ -85,6 +85,9 @@ class Plant:
     """Files or folders of tests, with spaces between them."""
 
 
+_LISTED: Final = "home.listed = await home.table.call(home.finder.stated_files)"
+_COMPARED: Final = "home.history = await home.table.comparison()"
+
 PLANTS: Final = (
     # --- limit on texts ----------------------------------------------------------------------------
     Plant(
@@ -508,13 +511,13 @@ PLANTS: Final = (
     ),
     Plant(
         "a draft that the log names as published goes",
-        *(Search._judged_draft, "draft.publication in self._published", "False", SEARCH),
+        *(Search._judged_draft, "draft.publication in home.published", "False", SEARCH),
     ),
     Plant(
         "a draft that a repair makes meanwhile goes",
-        Search.find,
-        "listed = await self._table.call(finder.stated_files)\n    history = await self._table.history()",
-        "history = await self._table.history()\n    listed = await self._table.call(finder.stated_files)",
+        Search._begin,
+        f"{_LISTED}\n    {_COMPARED}",
+        f"{_COMPARED}\n    {_LISTED}",
         SEARCH,
     ),
     Plant(
@@ -535,7 +538,7 @@ PLANTS: Final = (
     ),
     Plant(
         "a table that was rolled back has orphans",
-        *(Search._judged, "self._unproven is not None", "False", SEARCH),
+        *(Search._judged, "home.unproven is not None", "False", SEARCH),
     ),
     Plant(
         "an incarnation that a withdrawal can bring back has orphans",

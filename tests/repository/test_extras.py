@@ -40,7 +40,7 @@ MODULES: Final = {
 """Folders of the modules of extras; of the empty one, of the package without an extra."""
 NEED_MORE: Final = {
     "": (
-        *(f"cli/local/{name}.py" for name in ("flights", "jobs", "run", "tables", "watch")),
+        *(f"cli/local/{name}.py" for name in ("flights", "jobs", "run", "tables", "two_tables", "watch")),
         *("writer_hooks/spark", "coordinator/observe/spans.py"),
     ),
     "iceberg": ("lakes/iceberg/glue.py",),

@@ -128,7 +128,7 @@ def test_a_table_that_is_not_there_is_refused_with_the_way_out(tmp_path: Path) -
         ({"identifier": "numbers"}, "identifier"),
         ({"upsert-mode-enabled": "true"}, "upsert-mode-enabled"),
         ({"type": "rest", "equality-field-columns": "id"}, "equality-field-columns"),
-        ({"warehouse": "/w"}, r"option warehouse .*branch\. Correct or remove it"),
+        ({"warehouse": "/w"}, r"option warehouse .*transactions\. Correct or remove it"),
         ({"url": "sqlite://"}, r"option url .*\. Did you mean uri\? Correct or remove it"),
         ({"branch": "audit"}, "no branch audit"),
         ({"catalog": "other"}, "the catalog other has no table"),
