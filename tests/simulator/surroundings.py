@@ -165,10 +165,11 @@ class Surroundings:
         trouble = self._group.trouble(effect.tables)
         problems: dict[str, Problem] = {}
         for region, names in effect.touched.items():
-            for why in (trouble[name] for name in sorted(names) if name in trouble):
-                if isinstance(why, LakeUnavailable):
-                    raise why
-                problems[region] = why
+            for name in sorted(names & trouble.keys()):
+                why = trouble[name]
+                # The shell tries for a while before that.
+                away = Problem(code=Code.TABLE_UNUSABLE, table=name, detail=str(why))
+                problems[region] = away if isinstance(why, LakeUnavailable) else why
         own: list[FilesWritten] = []
         for region, offsets in effect.parts.items():
             for offset in offsets if region not in problems else ():
