@@ -241,7 +241,9 @@ class StreamMachine:
             self.table.prove(found.head, before)
             self._head_expired = False
         self.ready = True
-        self._stall = self._stall if self._committing.under_way else None
+        refused = self._stall is not None and self._stall.code is Code.COMMIT_REFUSED
+        # A refusal lasts until the next try.
+        self._stall = self._stall if refused or self._committing.under_way else None
         self.outbox.note_change(changed=state.assignment is not None)
 
     # --- effects ----------------------------------------------------------------------------------
@@ -256,11 +258,13 @@ class StreamMachine:
         if not self._may_act or self._committing.outcome is not None:
             return None
         state = self.replica.state
-        if state.unresolved is not None:
-            return self._committing.next(state, self._inspected)
-        if self._now >= self._names_at and self._inspected.has_unusable:
+        stuck = state.unresolved is None or self._stall is not None
+        if stuck and self._now >= self._names_at and self._inspected.has_unusable:
+            # A refused decision may wait for the new name of a table, which the log lacks.
             self._inspect_again()
             return effects.InspectTable()
+        if state.unresolved is not None:
+            return self._committing.next(state, self._inspected)
         if self._head_due:
             table = state.table or self.table.identity or ""
             known = self.table.known_head(state, self._inspected)
