@@ -188,9 +188,10 @@ def _content(summary: CommitSummary | None) -> str:
     """Format what a commit added, as far as its coordinator has seen it."""
     if summary is None:
         return ""
-    text = f", {counted(summary.rows, 'row')}" if summary.rows is not None else ""
-    text += f", {counted(summary.bytes, 'byte')}" if summary.bytes is not None else ""
-    text += f" in {counted(summary.partitions, 'partition')}" if summary.partitions is not None else ""
+    rows, size, partitions = summary.total("rows"), summary.total("bytes"), summary.total("partitions")
+    text = f", {counted(rows, 'row')}" if rows is not None else ""
+    text += f", {counted(size, 'byte')}" if size is not None else ""
+    text += f" in {counted(partitions, 'partition')}" if partitions is not None else ""
     if summary.sealed is None:
         return text
     # The clocks of the broker and of the coordinator may differ.

@@ -599,14 +599,12 @@ class FilesOfSize(Body):
     """Sum of their sizes."""
 
 
-class CommitSummary(Body):
-    """Contents and times of a commit, for people and listeners. No commit is decided from it.
-
-    A coordinator that took the stream over in mid-commit knows less: what it has not seen is null.
-    """
+class TableSummary(Body):
+    """What a commit added to one table. A coordinator that has not seen a value has null."""
 
     table: Uri
-    """URI of the table."""
+    """URI of the table's data."""
+    files: Count | None = None
     rows: Count | None = None
     bytes: Count | None = None
     """Sum of the sizes of the files."""
@@ -618,6 +616,17 @@ class CommitSummary(Body):
     Null: unknown, since a repair wrote the outcome, or their texts are too long."""
     sizes: tuple[tuple[FilesOfSize, ...], ...] | None = None
     """In the order of `touched`, the files of each partition by size. Null: unknown, for the same reasons."""
+
+
+class CommitSummary(TableSummary):
+    """Contents and times of a commit, for people and listeners. No commit is decided from it.
+
+    The contents are those of the stream's own table. A coordinator that took the stream over in mid-commit
+    knows less: what it has not seen is null.
+    """
+
+    tables: Annotated[Mapping[Name, TableSummary], Field(max_length=MOST_FURTHER_TABLES)] = {}
+    """By name, the further tables that the decision touches."""
     moved: Annotated[tuple[Name, ...], Field(max_length=MOST_REGIONS)] = ()
     """Regions whose position the decision changed."""
     forced: bool = False
@@ -632,6 +641,11 @@ class CommitSummary(Body):
     """Append time of the decision."""
     visible: Millis
     """Time at which the coordinator saw the commit in the table, by its own clock."""
+
+    def total(self, counted: Literal["rows", "bytes", "partitions"]) -> int | None:
+        """Return a count of all tables together; None if that of one is unknown."""
+        counts: list[int | None] = [getattr(each, counted) for each in (self, *self.tables.values())]
+        return None if None in counts else sum(each for each in counts if each is not None)
 
 
 class CutCommitted(Body):

@@ -82,6 +82,8 @@ class SavepointTaken(Body):
     """Newest decision; 0: there is no decision yet."""
     cut: dict[Name, Position]
     snapshot: SnapshotRef | None
+    tables: Mapping[Name, TableVersion] = {}
+    """The vector, as of `Committed`."""
     watermark: Millis | None
     discarded: tuple[Name, ...] = ()
     """Regions of which something that was sealed at the order has been discarded since."""

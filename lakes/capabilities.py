@@ -2,7 +2,7 @@
 
 The ones of a table belong to its maintenance: ReadsHistory, FindsOrphans, CopiesFiles, OpensNewest,
 NamesFolders, KeepsAccounts, NamesCleaner, MakesTags and DescribesPartitions. `capable` asks for one. The ones
-of a format belong to its adapter: OpensGroups, FindsFurtherTables, EvolvesSchema, HasLocalCatalog, and
+of a format belong to its adapter: OpensGroups, EvolvesSchema, HasLocalCatalog, and
 `file_options.FollowsFileOptions`.
 """
 
@@ -94,17 +94,12 @@ class OpensGroups(Adapter, Protocol):
         """
         ...
 
-    def naming(self, identifier: str) -> Mapping[str, str]:
-        """Return the options that name another table of the catalog, in the place of the anchor's."""
+    def named(self, table: TableRef, identifier: str) -> TableRef:
+        """Return the table of this name in the catalog of another one. Its location is empty."""
         ...
 
-
-@runtime_checkable
-class FindsFurtherTables(Adapter, Protocol):
-    """Capability: the further tables of a stream can be found by their names. Writers need it."""
-
     def further(self, table: TableRef, identifier: str) -> TableRef:
-        """Return the table of this name in the catalog of another one, at the location that it has there.
+        """Return the same as `named`, at the location that the catalog has for it.
 
         Raises TableRefused or LakeUnavailable.
         """

@@ -112,6 +112,13 @@ class Member(NamedTuple, Generic[S, C]):
     composed: C
 
 
+class Unchanged(NamedTuple, Generic[S, C]):
+    """A table that a transaction does not change, and that must still be in this state."""
+
+    table: GroupTable[S, C]
+    state: S
+
+
 class Transactions(Protocol[S, C]):
     """A catalog that changes several tables in one step."""
 
@@ -127,11 +134,11 @@ class Transactions(Protocol[S, C]):
         """
         ...
 
-    def commit_all(self, members: Sequence[Member[S, C]]) -> bool:
+    def commit_all(self, members: Sequence[Member[S, C]], unchanged: "Unchanged[S, C] | None" = None) -> bool:
         """Change all of these tables, each on exactly the state that its change was composed on, or none.
 
-        Return False if one has changed since. Raises LakeUnavailable if certainly nothing is visible, and
-        Uncertain if that is unknown.
+        Return False if one of them, or the unchanged one, has changed since. Raises LakeUnavailable if
+        certainly nothing is visible, and Uncertain if that is unknown.
         """
         ...
 
@@ -363,9 +370,11 @@ class Group(Generic[S, C]):
     def _publish(self, request: CommitRequest) -> Publication:
         done: dict[str, SnapshotRef | None] = {}
         members: list[Member[S, C]] = []
-        state = None if request.apart else self._anchor.load()
-        if state is not None and (reason := self._transactions.scope(state)) is not None:
+        state = self._anchor.load()
+        if (reason := self._transactions.scope(state)) is not None:
             return Refused(f"the anchor: {reason}")
+        if request.apart and not self._stands(request, state):
+            return OVERTAKEN
         parts = {name: part.known for name, part in sorted(request.tables.items())}
         for name, found in self._states(parts).items():
             part = request.tables[name]
@@ -382,7 +391,7 @@ class Group(Generic[S, C]):
             if isinstance(made, Published | Refused | OutcomeUnknown):
                 return made
             members.append(Member(name, self.table(part.known.terms), made))
-        if state is not None:
+        if not request.apart:
             own = self._anchor.compose(request, state)
             if isinstance(own, Published):
                 # It may be this very commit, made by another process: the next question finds out.
@@ -395,7 +404,19 @@ class Group(Generic[S, C]):
                 for name, before in request.vector.items()
             }
             members.insert(0, Member("", self._anchor, own.with_vector(vector)))
-        return self._commit(request, members, done)
+        return self._commit(request, members, done, Unchanged(self._anchor, state) if request.apart else None)
+
+    def _stands(self, request: CommitRequest, anchor: S) -> bool:
+        """Return True if the anchor has the decision of a request, or newer ones of ours on top of it.
+
+        It may have been rolled back since it was asked, and have another commit in its place.
+        """
+        if self._anchor.describe(anchor)[0] != self._anchor.identity():
+            return False
+        asked = request.decision, request.digest
+        seen = self._anchor.evidence(anchor, asked, TableVersion(decision=asked[0], snapshot=request.head))
+        newer = seen.contradiction is not None and (seen.contradiction.number or 0) > request.decision
+        return seen.has or newer
 
     def _compose(self, name: str, request: CommitRequest, part: TablePart, state: S) -> C | Publication:
         """Return a table's part of a commit. What was composed on the same state is not composed again."""
@@ -419,10 +440,14 @@ class Group(Generic[S, C]):
         return made
 
     def _commit(
-        self, request: CommitRequest, members: Sequence[Member[S, C]], done: Mapping[str, SnapshotRef | None]
+        self,
+        request: CommitRequest,
+        members: Sequence[Member[S, C]],
+        done: Mapping[str, SnapshotRef | None],
+        unchanged: Unchanged[S, C] | None,
     ) -> Publication:
         try:
-            if members and not self._transactions.commit_all(members):
+            if members and not self._transactions.commit_all(members, unchanged):
                 return OVERTAKEN
         except Uncertain as error:
             self._composed.clear()

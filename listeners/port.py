@@ -11,18 +11,20 @@ object is a `ListenerType`. So a package of a third party can add one.
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 
+from sluicegate.events.models import CutReverted, TableSummary
+from sluicegate.events.notifications import Committed
+
 if TYPE_CHECKING:
     import aiohttp
 
-    from sluicegate.events.models import CutReverted
-    from sluicegate.events.notifications import Committed, Notification, NotificationType, SavepointTaken
+    from sluicegate.events.notifications import Notification, NotificationType, SavepointTaken
     from sluicegate.lakes.port import Adapter, TableRef
 
 
@@ -66,6 +68,37 @@ class Outcome:
     def decision(self) -> int:
         """Return the decision; that of a savepoint is the newest one at its end, 0 if there is none."""
         return self.body.decision
+
+
+def as_of_table(outcome: Outcome, name: str, location: str) -> Outcome:
+    """Return an outcome as a listener of a further table gets it.
+
+    Files, partitions and snapshot are those of the table, the watermark is that of the stream. A commit that
+    does not touch the table has no files, and the snapshot that the table has since before. `location`: URI
+    of the table.
+    """
+    body = outcome.body
+    if isinstance(body, CutReverted):
+        return outcome
+    known = body.tables.get(name)
+    changes: dict[str, Any] = {"snapshot": known.snapshot if known is not None else None, "tables": {}}
+    if isinstance(body, Committed):
+        touched = known is not None and known.decision == body.decision
+        summary, own = body.summary, None
+        if summary is not None:
+            own = summary.tables.get(name) if touched else _untouched(location)
+        if own is not None and summary is not None:
+            content = {key: getattr(own, key) for key in TableSummary.model_fields}
+            changes["summary"] = summary.model_copy(update={**content, "tables": {}, "previous": None})
+        else:
+            changes["summary"] = None
+        files = own.files if own is not None and own.files is not None else body.files
+        changes["files"] = files if touched else 0
+    return replace(outcome, body=body.model_copy(update=changes))
+
+
+def _untouched(location: str) -> TableSummary:
+    return TableSummary(table=location, files=0, rows=0, bytes=0, partitions=0, touched=(), sizes=())
 
 
 @dataclass(frozen=True)
@@ -130,11 +163,16 @@ class Stream:
     name: str
     format: str
     table: "TableRef"
-    """The table, as the adapter parsed it, with its options."""
+    """The table that the listener belongs to, as the adapter parsed it, with its options.
+
+    The location of a further table is empty in `ListenerType.check`.
+    """
     adapter: "Adapter"
     commit_user: str
     partial: bool
     """True if a commit may leave regions out."""
+    tables: "Mapping[str, TableRef]" = field(default_factory=dict)
+    """By name, the further tables of the stream, with empty locations. Those of another table has none."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import structlog
 from pydantic import AfterValidator, model_validator
 
 from sluicegate.events.models import CutReverted, SnapshotRef
-from sluicegate.events.notifications import SavepointTaken
+from sluicegate.events.notifications import Committed, SavepointTaken
 from sluicegate.lakes.capabilities import (
     MakesTags,
     SnapshotExpired,
@@ -216,6 +216,8 @@ class MakeTag(Action):
     decision: int = 0
     other: str = ""
     """Name to take if that one belongs to another snapshot; empty: none."""
+    table: str = ""
+    """Further table of the stream that gets it; empty: the table that the listener belongs to."""
 
 
 class TagsListener(Listener[TagsState]):
@@ -226,7 +228,8 @@ class TagsListener(Listener[TagsState]):
         self._zone = ZoneInfo(options.time_zone)
         self._delay = milliseconds(options.delay)
         self._retained = milliseconds(options.retained) if options.retained is not None else None
-        self._maintenance: MakesTags | None = None
+        self._opened: dict[str, MakesTags] = {}
+        """By name, the tables that have got tags."""
 
     def initial(self) -> TagsState:
         return TagsState()
@@ -239,14 +242,14 @@ class TagsListener(Listener[TagsState]):
         if isinstance(body, CutReverted) or body.snapshot is None:
             return Step(state)
         if isinstance(body, SavepointTaken):
-            return Step(state, self._of_savepoint(body, body.snapshot))
+            return Step(state, self._of_savepoint(body))
         if body.watermark is None or self._options.period is None:
             return Step(state)
         found = list(self._passed(body.watermark - self._delay, state.through))
         if not found:
             return Step(state)
         names = [name_of(self._options.pattern, each.label) for each in reversed(found)]
-        actions = tuple(self._action(name, body.snapshot, body.decision) for name in names)
+        actions = tuple(action for name in names for action in self._actions(name, body))
         return Step(TagsState(through=found[0].end), actions)
 
     def _passed(self, time: int, after: int | None) -> "islice[Passed]":
@@ -255,21 +258,49 @@ class TagsListener(Listener[TagsState]):
         # Without a former tag there is no gap.
         return islice(found, None if self._options.fill_gaps and after is not None else 1)
 
-    def _of_savepoint(self, body: SavepointTaken, snapshot: SnapshotRef) -> tuple[Action, ...]:
+    def _of_savepoint(self, body: SavepointTaken) -> tuple[Action, ...]:
         if not self._options.savepoints:
             return ()
         pattern = self._options.savepoint_name
         name = pattern.replace("{decision}", str(body.decision)).replace("{name}", body.name)
         # The name of an order may be used again: its next savepoint is another one.
         other = "" if "{decision}" in pattern else f"{name}-{body.decision}"
-        return (self._action(name, snapshot, body.decision, other),)
+        return self._actions(name, body, other)
 
-    def _action(self, name: str, snapshot: SnapshotRef, decision: int, other: str = "") -> MakeTag:
-        return MakeTag(f"tag/{name}@{decision}", f"make the tag {name}", name, snapshot, decision, other)
+    def _actions(self, name: str, body: Committed | SavepointTaken, other: str = "") -> tuple[Action, ...]:
+        """Return the tags of one name: of the listener's table, and of each further table of the vector.
+
+        A table that no commit has touched gets none.
+        """
+        key, decision = f"tag/{name}@{body.decision}", body.decision
+        heads = {"": body.snapshot} | {
+            table: each.snapshot for table, each in sorted(body.tables.items()) if each.decision
+        }
+        return tuple(
+            MakeTag(
+                key=f"{key}/{table}" if table else key,
+                text=f"make the tag {name}" + (f" of the table {table}" if table else ""),
+                name=name,
+                snapshot=snapshot or NO_SNAPSHOT,
+                decision=decision,
+                other=other,
+                table=table,
+            )
+            for table, snapshot in heads.items()
+        )
 
     async def run(self, action: Action) -> Result:
         if not isinstance(action, MakeTag):
             return Refused(f"the action {action.key} is of another listener. Upgrade the service")
+        if action.table and (action.table not in self._stream.tables or action.snapshot == NO_SNAPSHOT):
+            log.warning(
+                "a table gets no tag: it is not in the settings any more, or its snapshot is unknown",
+                stream=self._stream.name,
+                table=action.table,
+                tag=action.name,
+                decision=action.decision,
+            )
+            return Done()
         try:
             answer = await self._tag(action)
             if isinstance(answer, TagTaken) and action.other:
@@ -293,36 +324,47 @@ class TagsListener(Listener[TagsState]):
         """Make the tag of an action. Raises LakeUnavailable, TableRefused, ValueError."""
         check_name(action.name)
         tag = Tag(action.name, action.snapshot, action.decision, self._retained)
-        answer: TagAnswer = await self._services.in_thread(partial(self._make, tag))
+        answer: TagAnswer = await self._services.in_thread(partial(self._make, action.table, tag))
         return answer
 
-    def _make(self, tag: Tag) -> TagAnswer:
-        if self._maintenance is None:
-            self._maintenance = tags_of(self._stream)
-        return self._maintenance.make_tag(tag)
+    def _make(self, table: str, tag: Tag) -> TagAnswer:
+        if table not in self._opened:
+            self._opened[table] = tags_of(self._stream, table)
+        return self._opened[table].make_tag(tag)
 
     def _judged(self, answer: TagAnswer, action: MakeTag) -> Result:
         snapshot, skip = action.snapshot.id, f"To go on without it, set skip_through = {action.decision}."
+        of = f" of the table {action.table}" if action.table else ""
         if isinstance(answer, TagTaken):
             return Refused(
-                f"The tag {action.name} of snapshot {snapshot} was not made: the name is that of "
+                f"The tag {action.name} of snapshot {snapshot}{of} was not made: the name is that of "
                 f"{answer.holder}. Delete or rename that one, or set another name for new tags. {skip}"
             )
         if isinstance(answer, SnapshotExpired):
             after = "while its tag was made, so that tag may have lost files" if answer.tag_is_there else ""
             return Refused(
-                f"Snapshot {snapshot} of the tag {action.name} has expired "
+                f"Snapshot {snapshot} of the tag {action.name}{of} has expired "
                 f"{after or 'before its tag was made'}. Keep snapshots of the table longer. "
                 f"{skip}"
             )
         if isinstance(answer, TagMade):
-            log.info("tag made", stream=self._stream.name, tag=action.name, snapshot=snapshot)
+            log.info(
+                "tag made",
+                stream=self._stream.name,
+                table=action.table or None,
+                tag=action.name,
+                snapshot=snapshot,
+            )
         return Done()
 
 
-def tags_of(stream: Stream) -> MakesTags:
-    """Return the maintenance of a stream's table. It blocks. Raises TableRefused if it makes no tags."""
-    return capable(stream.adapter.open_maintenance(stream.table), MakesTags, "making tags")
+def tags_of(stream: Stream, table: str = "") -> MakesTags:
+    """Return the maintenance of a table. It blocks. Raises TableRefused if it makes no tags.
+
+    `table`: name of a further table of the stream; empty: the one that the listener belongs to.
+    """
+    opened = stream.adapter.open_maintenance(stream.tables[table] if table else stream.table)
+    return capable(opened, MakesTags, "making tags")
 
 
 class Tags:

@@ -17,7 +17,7 @@ from pydantic import ByteSize, TypeAdapter, ValidationError
 from sluicegate.events.models import MOST_FURTHER_TABLES, NAME_PATTERN, Assignment
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes import Adapter
-from sluicegate.lakes.capabilities import EVOLVE_VALUES, Evolve, FindsFurtherTables, evolving
+from sluicegate.lakes.capabilities import EVOLVE_VALUES, Evolve, OpensGroups, evolving
 from sluicegate.lakes.file_options import NAMES as FILE_NAMES
 from sluicegate.lakes.file_options import BadFileOption, FileOptions
 from sluicegate.lakes.port import TableRef, TableRefused
@@ -647,9 +647,9 @@ def _tables(options: Mapping[str, str]) -> dict[str, str]:
     return {require_name(TABLE_NAME, only): identifier}
 
 
-def _finding(opened: Adapter) -> FindsFurtherTables:
+def _finding(opened: Adapter) -> OpensGroups:
     """Return an adapter as one that finds further tables. Raises BadOption if its format cannot."""
-    if not isinstance(opened, FindsFurtherTables):
+    if not isinstance(opened, OpensGroups):
         raise BadOption(
             f"the options {TABLES_PREFIX}* cannot be used: the format {opened.name} cannot change several "
             "tables in one step. Give each table a stream of its own"

@@ -41,7 +41,7 @@ class Progress:
         match notification.body:
             case Committed() as body if body.decision > self.commits:
                 self.commits, self.watermark = body.decision, body.watermark
-                self.rows += (body.summary.rows or 0) if body.summary is not None else 0
+                self.rows += (body.summary.total("rows") or 0) if body.summary is not None else 0
                 self.committed |= {region: at.checkpoint for region, at in body.cut.items()}
             case Stalled() as body:
                 self.stalled = None if body.ended else body.reason

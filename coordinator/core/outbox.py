@@ -206,7 +206,7 @@ class Outbox:
             snapshot=outcome.snapshot,
             watermark=made.watermark,
             files=made.files,
-            tables={name: self._log.state.tables[name].newest for name in self._log.state.policy.tables},
+            tables=self._log.state.vector,
             summary=outcome.summary,
         )
         kind = NotificationType.PARTIALLY_COMMITTED if made.fallbacks else NotificationType.COMMITTED
@@ -220,6 +220,7 @@ class Outbox:
             decision=state.decided,
             cut=state.cut,
             snapshot=state.snapshot,
+            tables=state.vector,
             watermark=state.watermark,
             discarded=tuple(savepoint.discarded),
         )

@@ -12,7 +12,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from sluicegate.events.models import KnownTable, Position, SnapshotRef, StreamPolicy
+from sluicegate.events.models import KnownTable, Position, SnapshotRef, StreamPolicy, TableVersion
 from sluicegate.events.problems import Problem
 
 MOST_ENDED: Final = 1_000
@@ -328,6 +328,11 @@ class LogState(Light):
     def cut(self) -> dict[str, Position]:
         """Return the newest decided cut: the positions of all regions that have one."""
         return {name: each.position for name, each in self.regions.items() if each.position is not None}
+
+    @property
+    def vector(self) -> dict[str, TableVersion]:
+        """Return, by name, the newest decision that touched each further table of the policy."""
+        return {name: self.tables[name].newest for name in self.policy.tables}
 
     def registered(self, name: str, known: KnownTable) -> KnownTable | None:
         """Return what the registry has of this very table; None if the name is another one's by now."""

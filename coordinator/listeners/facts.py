@@ -1,11 +1,13 @@
 """Facts of streams for listeners, and the check of all listeners at the start."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from sluicegate.coordinator.settings.model import Settings, StreamSettings
 from sluicegate.coordinator.settings.sources import SettingsError
-from sluicegate.lakes.port import LakeError, TableRefused
+from sluicegate.lakes.capabilities import OpensGroups
+from sluicegate.lakes.port import LakeError, TableRef, TableRefused
 from sluicegate.lakes.registry import adapter
 from sluicegate.listeners.port import (
     ChecksTable,
@@ -41,17 +43,39 @@ def check_table(kind: ListenerType[Any], options: Options, facts: Stream) -> Non
         raise UnreadableTable(str(error)) from error
 
 
-def stream_of(name: str, settings: StreamSettings) -> Stream:
-    """Return the facts of a stream. Raises TableRefused."""
+def stream_of(name: str, settings: StreamSettings, only: str | None = None) -> Stream:
+    """Return the facts of a stream for a listener. Raises TableRefused.
+
+    `only`: name of the further table that the listener belongs to.
+    """
     opened = adapter(settings.format)
+    table = opened.parse_table(settings.table, settings.adapter_options())
+    further: dict[str, TableRef] = {}
+    if settings.tables:
+        if not isinstance(opened, OpensGroups):
+            raise TableRefused(f"tables of the format {settings.format} cannot be changed together")
+        further = {each: opened.named(table, own.identifier) for each, own in settings.tables.items()}
     return Stream(
         name=name,
         format=settings.format,
-        table=opened.parse_table(settings.table, settings.adapter_options()),
+        table=table if only is None else further[only],
         adapter=opened,
         commit_user=settings.commit_user or f"sluicegate-{name}",
         partial=settings.partial == "allow",
+        tables=further if only is None else {},
     )
+
+
+def found_stream(name: str, settings: StreamSettings, only: str | None) -> Stream:
+    """Return the same, with the location that the catalog has for a further table. It blocks.
+
+    Raises TableRefused or LakeUnavailable.
+    """
+    facts = stream_of(name, settings, only)
+    if only is None or not isinstance(facts.adapter, OpensGroups):
+        return facts
+    anchor = facts.adapter.parse_table(settings.table, settings.adapter_options())
+    return replace(facts, table=facts.adapter.further(anchor, settings.tables[only].identifier))
 
 
 def refusals(
@@ -65,11 +89,12 @@ def refusals(
     for name, stream in settings.streams.items():
         if not stream.listeners:
             continue
-        try:
-            facts = stream_of(name, stream)
-        except TableRefused:
-            continue  # the stream itself reports it
         for listener, own in stream.listeners.items():
+            try:
+                find = found_stream if tables else stream_of
+                facts = find(name, stream, own.table)
+            except LakeError:
+                continue  # the check of the stream's tables reports it
             try:
                 kind = listener_type(own.type)
                 kind.check(own.options, facts)

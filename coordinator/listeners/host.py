@@ -13,7 +13,7 @@ import aiohttp
 import structlog
 from aiokafka.errors import KafkaError
 
-from sluicegate.coordinator.listeners.facts import UnfitTable, check_table, stream_of
+from sluicegate.coordinator.listeners.facts import UnfitTable, check_table, found_stream
 from sluicegate.coordinator.listeners.records import Held, ListenerRecord, ListenerRecords, furthest
 from sluicegate.coordinator.listeners.worker import (
     LONGEST_PAUSE,
@@ -33,7 +33,7 @@ from sluicegate.coordinator.tasks import end
 from sluicegate.events.envelope import partition_of
 from sluicegate.events.notifications import Notification
 from sluicegate.kafka.clients import spread
-from sluicegate.lakes.port import TableRefused
+from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.lakes.threads import CommitThreads
 from sluicegate.listeners.port import Listener, ListenerRefused, ListenerUnready, Services, listener_type
 from sluicegate.state_store import ListenerView, ProblemView, StateStoreUnavailable
@@ -206,7 +206,10 @@ class ListenerHost:
 
     async def _open(self, key: Key, runner: "StreamRunner", own: ListenerSettings, held: Held) -> None:
         record = await self._first_record(key, runner, own, held)
-        facts = await asyncio.to_thread(stream_of, key[0], runner.settings)
+        try:
+            facts = await self._in_thread(partial(found_stream, key[0], runner.settings, own.table))
+        except LakeUnavailable as error:
+            raise UnfitTable(str(error)) from error
         kind = listener_type(own.type)
         timeout = aiohttp.ClientTimeout(total=REQUEST)
         async with aiohttp.ClientSession(timeout=timeout) as http:
@@ -216,7 +219,15 @@ class ListenerHost:
             listener: Listener[Any] = kind.open(own.options, facts, services)
             try:
                 worker = Worker(
-                    *(listener, own, record, runner.outcomes, self._reader, self._records),
+                    *(
+                        listener,
+                        own,
+                        facts.table.location,
+                        record,
+                        runner.outcomes,
+                        self._reader,
+                        self._records,
+                    ),
                     lambda: _settled(runner),
                     self._links.metrics,
                 )
@@ -239,6 +250,12 @@ class ListenerHost:
             raise ListenerRefused(
                 f"its record is of the type {found.type}. Give the listener of the type {own.type} another "
                 f"name in [streams.{stream}.listeners]: then it begins again"
+            )
+        if found is not None and found.table != own.table:
+            before, now = (each or "the stream's own table" for each in (found.table, own.table))
+            raise ListenerRefused(
+                f"its record is of another table: {before}, and the key `table` names {now}. Give the "
+                f"listener of that table another name in [streams.{stream}.listeners]: then it begins again"
             )
         if found is None:
             found = await self._beginning(key, runner, own)
@@ -263,6 +280,7 @@ class ListenerHost:
             stream=stream,
             listener=name,
             type=own.type,
+            table=own.table,
             owner=secrets.token_hex(8),
             partition=partition,
             # Once outcomes were announced, the topic is read from its beginning: the decision counts.

@@ -40,6 +40,8 @@ class ListenerRecord(BaseModel):
     stream: str
     listener: str
     type: str
+    table: str | None = None
+    """Further table that it belongs to; None: the stream's own one."""
     owner: str
     """Random id of the assignment that wrote it."""
     partition: Count

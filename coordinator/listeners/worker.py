@@ -18,7 +18,17 @@ from sluicegate.events.notifications import Notification, read_notification
 from sluicegate.kafka.authorized import topic_id
 from sluicegate.kafka.clients import spread, start_client, stop_client
 from sluicegate.kafka.reading import read_batches
-from sluicegate.listeners.port import Action, Done, Listener, Outcome, Refused, Result, Step, Unknown
+from sluicegate.listeners.port import (
+    Action,
+    Done,
+    Listener,
+    Outcome,
+    Refused,
+    Result,
+    Step,
+    Unknown,
+    as_of_table,
+)
 from sluicegate.state_store import ListenerView, ProblemView
 
 # Problems of listeners: a code for programs, and a sentence with the way out for people.
@@ -235,6 +245,7 @@ class Worker:
         self,
         listener: Listener[Any],
         settings: ListenerSettings,
+        location: str,
         record: ListenerRecord,
         outcomes: Outcomes,
         feed: CommitsReader,
@@ -242,12 +253,14 @@ class Worker:
         settled: Callable[[], int | None],
         metrics: Metrics,
     ) -> None:
-        """`settled` returns the newest decision whose outcome must be in the feed; None: unknown now.
+        """`location`: URI of the table that the listener belongs to.
+
+        `settled` returns the newest decision whose outcome must be in the feed; None: unknown now.
 
         Raises ValueError if the state of the record cannot be used.
         """
         self.record = record
-        self._listener, self._settings = listener, settings
+        self._listener, self._settings, self._location = listener, settings, location
         self._outcomes, self._feed, self._records = outcomes, feed, records
         self._settled, self._metrics = settled, metrics
         self._state = listener.load(record.state) if record.state else listener.initial()
@@ -373,6 +386,8 @@ class Worker:
             return
         if known is not None:
             await self._refuse_loss(outcome.decision)
+        if (name := self._settings.table) is not None:
+            outcome = as_of_table(outcome, name, self._location)
         step = self._listener.apply(outcome, self._state)
         if outcome.decision <= self._settings.skip_through:
             self._log.warning("actions skipped", decision=outcome.decision, actions=len(step.actions))

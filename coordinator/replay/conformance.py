@@ -185,6 +185,7 @@ class Trial:
             *self.violations,
             *self._of_letters(),
             *self._of_registrations(),
+            *self._of_tables(),
             *self._of_completions(),
             *self._of_heartbeats(),
             *self._of_beginnings(),
@@ -236,6 +237,25 @@ class Trial:
                         "answer",
                         f"offset {event.raw.offset}: incarnation {life} publishes {kind} before its "
                         "registration is accepted. Await the answer first",
+                        event.raw.time,
+                    )
+
+    def _of_tables(self) -> Iterator[Violation]:
+        """Yield the first file event for each table that no registration of its incarnation names."""
+        named: dict[str, set[str]] = defaultdict(lambda: {""})
+        for event in self._all(EventType.REGION_REGISTERED):
+            if isinstance(event.body, RegionRegistered):
+                named[event.record.envelope.incarnation] |= {*event.body.tables}
+        for kind in (EventType.FILES_WRITTEN, EventType.CHECKPOINT_COMPLETED):
+            for event in self._all(kind):
+                of = event.record.envelope
+                if of.table not in named[of.incarnation]:
+                    named[of.incarnation].add(of.table)
+                    yield Violation(
+                        "table",
+                        f"offset {event.raw.offset}: the registration of incarnation {of.incarnation} does "
+                        f"not name the table {of.table} in `tables`, so a table that the stream lacks is "
+                        "found too late",
                         event.raw.time,
                     )
 

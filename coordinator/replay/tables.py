@@ -312,12 +312,13 @@ def further_settings(own: StreamSettings, terms: FurtherTable) -> StreamSettings
     opened = adapter(own.format)
     if not isinstance(opened, OpensGroups):
         raise TableRefused(f"tables of the format {own.format} cannot be changed together")
-    named = {key: SecretStr(value) for key, value in opened.naming(terms.identifier).items()}
+    anchor = opened.parse_table(own.table, own.adapter_options())
+    options = opened.named(anchor, terms.identifier).options
     changes = {
         "table": terms.location,
         "tables": {},
         "allowed_locations": terms.allowed_locations,
-        "options": own.options | named,
+        "options": {key: SecretStr(value) for key, value in options.items()},
     }
     return own.model_copy(update=changes)
 

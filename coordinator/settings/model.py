@@ -495,7 +495,7 @@ def _read_token(file: Path) -> bytes:
 
 # Settings of listeners: common keys, and the keys of the type, which the type's own model checks.
 
-COMMON: Final = ("type", "start", "skip_through", "revision")
+COMMON: Final = ("type", "table", "start", "skip_through", "revision")
 
 
 class ListenerSettings(Section):
@@ -503,6 +503,8 @@ class ListenerSettings(Section):
 
     type: Text
     """Name of the type of listeners, such as `webhook`."""
+    table: Name | None = None
+    """Name of the further table that the listener belongs to; None: the stream's own one."""
     start: Literal["new", "earliest"] = "new"
     """First outcome of a listener without a record: the next one, or the first that the topic has."""
     skip_through: Annotated[int, Field(ge=0)] = 0
@@ -631,6 +633,10 @@ def _named(value: object) -> object:
     return {"identifier": value} if isinstance(value, str) else value
 
 
+_MOST_NAMES: Final = 16_000
+"""Characters of the names of further tables. With that, the vector of 500 tables has 32 kB."""
+
+
 class StreamSettings(Section):
     """One stream: its table, and the rules of its commits."""
 
@@ -718,6 +724,27 @@ class StreamSettings(Section):
             if not urlsplit(location).scheme and not os.path.isabs(location):
                 raise ValueError("must be a URI or an absolute path: writers run elsewhere")
         return value
+
+    @field_validator("tables")
+    @classmethod
+    def _check_names(cls, value: dict[str, TableSettings]) -> dict[str, TableSettings]:
+        if (length := sum(map(len, value))) > _MOST_NAMES:
+            raise ValueError(
+                f"the names have {length} characters together, and may have {_MOST_NAMES}: each commit "
+                "writes them into a property of the table, for readers. Give the tables shorter names"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _check_listeners(self) -> Self:
+        for name, each in self.listeners.items():
+            if each.table is not None and each.table not in self.tables:
+                raise ValueError(
+                    f"listeners.{name}.table: the stream has no further table {each.table!r}. It has: "
+                    f"{', '.join(sorted(self.tables)) or 'none'}. Without the key, a listener belongs to the "
+                    "stream's own table"
+                )
+        return self
 
     @model_validator(mode="after")
     def _check_policy(self) -> Self:

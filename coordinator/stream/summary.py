@@ -19,7 +19,14 @@ from sluicegate.coordinator.core.log import Log, Sealed
 from sluicegate.coordinator.core.state import Decision
 from sluicegate.events.codec import read_files
 from sluicegate.events.envelope import LogRecord
-from sluicegate.events.models import CommitSummary, CutCommitted, CutDecided, FilesOfSize, FilesWritten
+from sluicegate.events.models import (
+    CommitSummary,
+    CutCommitted,
+    CutDecided,
+    FilesOfSize,
+    FilesWritten,
+    TableSummary,
+)
 from sluicegate.events.problems import Problem
 from sluicegate.kafka.bodies import BodyUnavailable, WrittenEvent
 from sluicegate.lakes.port import Checked
@@ -65,7 +72,7 @@ def add_sizes(total: dict[tuple[str, int], tuple[int, int]], more: Sizes) -> Non
 
 
 class Touched(NamedTuple):
-    """The partitions of a commit as its summary has them."""
+    """The partitions of one table in a commit as its summary has them."""
 
     partitions: int
     values: tuple[dict[str, str | None], ...] | None
@@ -74,37 +81,63 @@ class Touched(NamedTuple):
     """In the same order; None if there are too many for one message."""
 
 
-def touched(sizes: Sizes) -> Touched:
-    """Return the partitions of a commit as its summary has them."""
+def touched(tables: Mapping[str, Sizes]) -> dict[str, Touched]:
+    """Return the partitions of a commit, by table, as its summary has them. They share the room of it."""
+    names = {table: {name for name, _ in sizes} for table, sizes in tables.items()}
+    named = sum(len(name) for each in names.values() for name in each) <= LONGEST
+    sized = sum(map(len, tables.values())) <= MOST_SIZES
+    return {table: _touched(sizes, named=named, sized=sized) for table, sizes in tables.items()}
+
+
+def _touched(sizes: Sizes, *, named: bool, sized: bool) -> Touched:
     parts: dict[str, list[FilesOfSize]] = {}
     for (name, below), (count, size) in sorted(sizes.items()):
         parts.setdefault(name, []).append(FilesOfSize(below=below, files=count, bytes=min(size, _LARGEST)))
-    if sum(map(len, parts)) > LONGEST:
+    if not named:
         return Touched(len(parts), None, None)
-    known = tuple(map(tuple, parts.values())) if len(sizes) <= MOST_SIZES else None
+    known = tuple(map(tuple, parts.values())) if sized else None
     return Touched(len(parts), tuple(json.loads(name) for name in parts), known)
 
 
 @dataclass
-class Tally:
-    """The rows, bytes and partitions of the files that a decision commits."""
+class Counts:
+    """What a decision adds to one table."""
 
-    decision: int
-    events: int = 0
     rows: int = 0
     size: int = 0
     sizes: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
 
-    def add(self, event: Event, sizes: Sizes) -> None:
-        """Count the files of an event."""
+
+@dataclass
+class Tally:
+    """The files that a decision commits."""
+
+    decision: int
+    events: int = 0
+    tables: dict[str, Counts] = field(default_factory=dict)
+    """By name; the empty one is the stream's own table."""
+
+    def add(self, event: Event, sizes: Sizes, table: str) -> None:
+        """Count the files of an event. `sizes`: of the partitions that get them."""
         self.events += 1
-        add_sizes(self.sizes, sizes)
+        counts = self.tables.setdefault(table, Counts())
+        add_sizes(counts.sizes, sizes)
         if isinstance(event, Checked):
-            self.rows += event.rows
-            self.size += event.size
+            counts.rows += event.rows
+            counts.size += event.size
         else:
-            self.rows += sum(each.rows for each in event.files)
-            self.size += sum(each.size for each in event.files)
+            counts.rows += sum(each.rows for each in event.files)
+            counts.size += sum(each.size for each in event.files)
+
+    @property
+    def rows(self) -> int:
+        """Return the rows in all tables."""
+        return sum(each.rows for each in self.tables.values())
+
+    @property
+    def size(self) -> int:
+        """Return the bytes in all tables."""
+        return sum(each.size for each in self.tables.values())
 
 
 _log = structlog.get_logger(__name__)
@@ -144,8 +177,8 @@ class Summaries:
     async def complete(self, effect: Append, log: Log, read: Read) -> Append:
         """Return the event to be appended, with the summary if it is the outcome of the log's decision.
 
-        A commit of a former owner is in the table without its counts here, so its events are read again for
-        its partitions. Until the outcome is in the log, nothing deletes them. Raises KafkaError or
+        A commit of a former owner is in the table without its counts here, so its events are read again.
+        Until the outcome is in the log, nothing deletes them. Raises KafkaError or
         TimeoutError.
         """
         made, body = log.state.unresolved, effect.body
@@ -154,15 +187,14 @@ class Summaries:
             return effect
         included = list(chain.from_iterable(log.taken_checkpoints.values()))
         tally = self._tally if self._tally is not None and self._tally.decision == made.id else None
-        sizes = tally.sizes if tally else await _sizes(made.parts, read)
-        parts = touched(sizes) if sizes is not None else None
+        content = _content(tally or await _counted(made, read), included)
+        known = {name: log.state.registered(name, each) or each for name, each in made.tables.items()}
         summary = CommitSummary(
             table=self._table,
-            rows=_countable(tally.rows if tally else _rows(included)),
-            bytes=_countable(tally.size if tally else None),
-            partitions=parts.partitions if parts is not None else None,
-            touched=parts.values if parts is not None else None,
-            sizes=parts.sizes if parts is not None else None,
+            **content(""),
+            tables={
+                name: TableSummary(table=each.terms.location, **content(name)) for name, each in known.items()
+            },
             moved=tuple(sorted(made.moves)),
             forced=is_forced(log, made),
             previous=made.head,
@@ -180,42 +212,61 @@ def is_forced(log: Log, made: Decision) -> bool:
     return not made.fallbacks and any(before[name].fallbacks >= most for name in made.moves)
 
 
-def _countable(number: int | None) -> int | None:
+def _content(tally: Tally | None, included: list[Sealed]) -> Callable[[str], dict[str, Any]]:
+    """Return a function that gives what a decision adds to a table, by its name.
+
+    Without a tally, the counts are those that the events state, as far as their checkpoints are known.
+    """
+    if tally is None:
+        events = [part for each in included for part in each.checkpoint.named]
+
+        def stated(name: str) -> dict[str, Any]:
+            own = [part for part in events if part.table == name]
+            counts = {"files": sum(each.files for each in own), "rows": sum(each.rows for each in own)}
+            return {key: _countable(each) if included else None for key, each in counts.items()}
+
+        return stated
+    parts = touched({name: each.sizes for name, each in tally.tables.items()})
+
+    def counted(name: str) -> dict[str, Any]:
+        own, part = tally.tables.get(name, Counts()), parts.get(name, Touched(0, (), ()))
+        return {
+            "files": sum(count for count, _ in own.sizes.values()),
+            "rows": _countable(own.rows),
+            "bytes": _countable(own.size),
+            "partitions": part.partitions,
+            "touched": part.values,
+            "sizes": part.sizes,
+        }
+
+    return counted
+
+
+def _countable(number: int) -> int | None:
     """Return a sum of what events state; None if it is larger than an outcome may have."""
-    return number if number is not None and number < 2**63 else None
+    return number if number < 2**63 else None
 
 
-def _rows(included: list[Sealed]) -> int | None:
-    """Return the rows by the events' own counts; None if the checkpoints are not known any more."""
-    return sum(part.rows for each in included for part in each.checkpoint.named) if included else None
-
-
-async def _sizes(offsets: Sequence[int], read: Read) -> Sizes | None:
-    """Return the sizes of the events at these offsets; None if one cannot be read any more."""
-    found: dict[tuple[str, int], tuple[int, int]] = {}
-    left = sorted(offsets)
+async def _counted(made: Decision, read: Read) -> Tally | None:
+    """Return the tally of a decision whose events are read again; None if one cannot be read any more."""
+    tally, left = Tally(made.id), sorted(made.parts)
     try:
         while left:
             events = await read(left[:AT_ONCE])
-            sizes = await asyncio.to_thread(_sizes_in, list(events.values()))
-            if sizes is None:
+            if not await asyncio.to_thread(_count, tally, list(events.values())):
                 return None
-            add_sizes(found, sizes)
             left = [offset for offset in left if offset not in events]
     except BodyUnavailable as error:
-        _log.warning("partitions of a commit unknown", cause=error.cause.code)
+        _log.warning("contents of a commit unknown", cause=error.cause.code)
         return None
-    return found
+    return tally
 
 
-def _sizes_in(events: Iterable[WrittenEvent]) -> Sizes | None:
-    found: dict[tuple[str, int], tuple[int, int]] = {}
+def _count(tally: Tally, events: Iterable[WrittenEvent]) -> bool:
+    """Count the files of events; False if one cannot be read."""
     for event in events:
-        if event.envelope.table:
-            # The partitions are those of the anchor.
-            continue
         files = read_files(event.envelope, event.body)
         if isinstance(files, Problem):
-            return None
-        add_sizes(found, sizes_of(files))
-    return found
+            return False
+        tally.add(files, sizes_of(files), event.envelope.table)
+    return True

@@ -480,13 +480,13 @@ class StreamTable:
 
         def read(offset: int) -> Event:
             if (known := done.get(offset)) is not None:
-                tally.add(known.checked, {} if known.table else known.sizes)
+                tally.add(known.checked, known.sizes, known.table)
                 return known.checked
             event = bodies[offset]
             table, files = self._read(event, terms)
             wanted = terms.tables[table].identity if table else identity
             refuse_other_table(files, wanted, f"files of region {event.envelope.region}")
-            tally.add(files, {} if table else sizes_of(files))
+            tally.add(files, sizes_of(files), table)
             return files
 
         tally = Tally(effect.decision)

@@ -120,11 +120,14 @@ def _cut(
     if summary is None:
         return cut
     delay = None if summary.sealed is None else max(0, summary.visible - summary.sealed)
-    counts = summary.model_dump(
-        include={"rows", "bytes", "partitions", "first_event", "sealed", "decided", "visible"}
-    )
+    times = summary.model_dump(include={"first_event", "sealed", "decided", "visible"})
+    counts = {
+        "rows": summary.total("rows"),
+        "bytes": summary.total("bytes"),
+        "partitions": summary.total("partitions"),
+    }
     forced = {"outcome": "forced"} if summary.forced else {}
-    return cut.model_copy(update={**counts, **forced, "delay": delay})
+    return cut.model_copy(update={**times, **counts, **forced, "delay": delay})
 
 
 def _region(name: str, time: int, body: Committed, before: RegionOfCut | None) -> RegionOfCut:

@@ -136,16 +136,16 @@ class IcebergAdapter:
 
         return Group(anchor, opened, transactions, wanted)
 
+    def named(self, table: TableRef, identifier: str) -> TableRef:
+        """Return a table in the catalog of another one, on its branch, with an empty location."""
+        return TableRef(identifier, "", {**table.options, "identifier": identifier})
+
     def further(self, table: TableRef, identifier: str) -> TableRef:
         """Return a table in the catalog of another one, on its branch. Raises as the capability says."""
-        named = TableRef(identifier, "", {**table.options, "identifier": identifier})
+        named = self.named(table, identifier)
         with closing(open_catalog(named, Files())) as catalog:
             view = TableView(load_existing(named, catalog))
         return replace(named, location=view.event_location)
-
-    def naming(self, identifier: str) -> Mapping[str, str]:
-        """Return the options that name another table of the catalog."""
-        return {"identifier": identifier}
 
     def open_maintenance(self, table: TableRef) -> IcebergMaintenance:
         """Open the maintenance; the table need not exist yet. Raises TableRefused."""

@@ -18,7 +18,8 @@ from requests.exceptions import ConnectionError as NoConnection
 from requests.exceptions import ConnectTimeout
 from urllib3.exceptions import NewConnectionError
 
-from sluicegate.lakes.group import GroupTable, Member
+from sluicegate.lakes.group import GroupTable, Member, Unchanged
+from sluicegate.lakes.iceberg.ancestry import marker_property
 from sluicegate.lakes.iceberg.catalog import (
     Identifier,
     NoTable,
@@ -354,9 +355,13 @@ class RestTransactions:
                 found.append(error)
         return found
 
-    def commit_all(self, members: Sequence[_Member]) -> bool:
+    def commit_all(
+        self, members: Sequence[_Member], unchanged: Unchanged[Metadata, Composed] | None = None
+    ) -> bool:
         written = self._write(members)
         changes = [_change(each) for each in members]
+        if unchanged is not None:
+            changes.insert(0, _condition(unchanged))
         try:
             answer = self._anchor._send("POST", _TRANSACTIONS, {"table-changes": changes}, of_table=False)
         except _NotSent:
@@ -423,9 +428,33 @@ def _discard(members: Sequence[_Member]) -> None:
 
 def _change(member: _Member) -> dict[str, Any]:
     """Return the change of one table, as a request over several tables has it."""
-    identifier = _catalog_of(member.table).identifier
-    named = {"namespace": list(identifier.namespace), "name": identifier.name}
+    named = _named(_catalog_of(member.table).identifier)
     return {"identifier": named, **_request(member.composed.base, member.composed.change)}
+
+
+def _condition(unchanged: Unchanged[Metadata, Composed]) -> dict[str, Any]:
+    """Return a change that changes nothing, with the condition that the table has the same head.
+
+    It sets properties that the table has, since a server may leave out a change that is empty.
+    """
+    table, state = unchanged.table, unchanged.state
+    if not isinstance(table, IcebergCommitter):
+        raise TypeError(f"{table!r} is no table of a REST catalog")
+    head, mark = table.head(state), marker_property(table.user, table.branch)
+    asserts = [
+        {"type": "assert-table-uuid", "uuid": state.identity},
+        {"type": "assert-ref-snapshot-id", "ref": table.branch, "snapshot-id": head.id if head else None},
+    ]
+    same = {name: text for name, text in state.properties.items() if name == mark}
+    return {
+        "identifier": _named(table.catalog.identifier),
+        "requirements": asserts,
+        "updates": [{"action": "set-properties", "updates": same}] if same else [],
+    }
+
+
+def _named(identifier: Identifier) -> dict[str, Any]:
+    return {"namespace": list(identifier.namespace), "name": identifier.name}
 
 
 def nested(options: Mapping[str, str]) -> dict[str, Any]:

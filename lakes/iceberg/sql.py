@@ -17,7 +17,7 @@ from sqlalchemy.pool import NullPool
 
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
-from sluicegate.lakes.group import GroupTable, Member
+from sluicegate.lakes.group import GroupTable, Member, Unchanged
 from sluicegate.lakes.iceberg.catalog import (
     Identifier,
     NoTable,
@@ -45,6 +45,8 @@ _UPDATE: Final = (
     "UPDATE iceberg_tables SET metadata_location = :new, previous_metadata_location = :old "  # noqa: S608
     f"WHERE {_KEY} AND metadata_location = :old"
 )
+_KEEP: Final = f"UPDATE iceberg_tables SET metadata_location = :old WHERE {_KEY} AND metadata_location = :old"  # noqa: S608
+"""Holds an entry as it is until the transaction ends."""
 _INSERT: Final = (
     "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location) "
     "VALUES (:catalog, :namespace, :name, :new)"
@@ -125,17 +127,21 @@ class SqlCatalog(PointerCatalog):
         found = {(namespace, name): str(location) for namespace, name, location in rows}
         return [found.get(key) for key in keys]
 
-    def swap_all(self, changes: Sequence[tuple["SqlCatalog", Written]]) -> bool:
+    def swap_all(
+        self,
+        changes: Sequence[tuple["SqlCatalog", Written]],
+        kept: "tuple[SqlCatalog, Metadata] | None" = None,
+    ) -> bool:
         """Replace the entries of siblings in one transaction. False: one has changed, and none is replaced.
 
-        All committers change entries in the order of their names, so that none waits for another one in a
-        circle. Raises as `_swap` does.
+        `kept`: another entry that must not have changed either. All committers touch entries in the order of
+        their names, so that none waits for another one in a circle. Raises as `_swap` does.
         """
-        ordered = sorted(changes, key=lambda each: (each[0]._key["namespace"], each[0]._key["name"]))
-        return self._transact(
-            [({**each._key, "old": it.base.location, "new": it.made.location}) for each, it in ordered],
-            GROUP_LIMITS,
-        )
+        updates = [{**each._key, "old": it.base.location, "new": it.made.location} for each, it in changes]
+        if kept is not None:
+            updates.append({**kept[0]._key, "old": kept[1].location})
+        updates.sort(key=lambda each: (each["namespace"], each["name"]))
+        return self._transact(updates, GROUP_LIMITS)
 
     def _location(self) -> str:
         # Each step of a commit reads it. The driver's own connection does so in a third of the time.
@@ -170,7 +176,8 @@ class SqlCatalog(PointerCatalog):
                 if self._engine.dialect.name == "postgresql":
                     connection.execute(text(limits))
                 for update in updates:
-                    if connection.execute(text(_UPDATE), update).rowcount != 1:
+                    statement = _UPDATE if "new" in update else _KEEP
+                    if connection.execute(text(statement), update).rowcount != 1:
                         return False
             except SQLAlchemyError as error:
                 # The transaction never reaches its commit.
@@ -231,10 +238,13 @@ class SqlTransactions:
                 found.append(missing_table(table.identifier))
         return found
 
-    def commit_all(self, members: Sequence[_Member]) -> bool:
+    def commit_all(
+        self, members: Sequence[_Member], unchanged: Unchanged[Metadata, Composed] | None = None
+    ) -> bool:
+        kept = (_catalog_of(unchanged.table), unchanged.state) if unchanged is not None else None
         try:
             changes = self._write_all(members)
-            swapped = self._anchor.swap_all(changes)
+            swapped = self._anchor.swap_all(changes, kept)
         except LakeUnavailable:
             numbers = {_number_of(each) for each in members}
             self._discard([change for number, change in self._written.items() if number in numbers])

@@ -23,7 +23,7 @@ from openlineage.client.naming import dataset as naming
 from openlineage.client.serde import Serde
 
 import sluicegate
-from sluicegate.events.models import CommitSummary, CutReverted, SnapshotRef
+from sluicegate.events.models import CommitSummary, CutReverted, SnapshotRef, TableSummary
 from sluicegate.events.notifications import Committed
 from sluicegate.listeners.port import Outcome, Stream
 
@@ -47,7 +47,7 @@ class CommitRunFacet(RunFacet):
     watermark: int | None = attr.field(default=None)
     """Watermark of the cut, in milliseconds since the Unix epoch."""
     partitions: int | None = attr.field(default=None)
-    """Number of partitions of the table that got files."""
+    """Number of partitions of all tables that got files."""
     regionsMoved: int | None = attr.field(default=None)
     """Number of regions whose position changed."""
     regionsFallenBack: list[str] = attr.field(factory=list)
@@ -88,7 +88,7 @@ def run_events(namespace: str, stream: Stream, outcome: Outcome) -> list[tuple[s
         known = () if summary is None else (summary.first_event, summary.sealed, summary.decided)
         begun = min((ended, *(each for each in known if each is not None)))
         run = Run(run_id(namespace, stream, outcome), _run_facets(body))
-        outputs, end = [_output(stream, body)], RunState.COMPLETE
+        outputs, end = _outputs(stream, body), RunState.COMPLETE
     elif isinstance(body, CutReverted):
         begun = ended = outcome.time
         facets = {"processing_engine": _engine(), "sluicegate_commit": _facet(decision=body.decision)}
@@ -144,7 +144,7 @@ def _commit(body: Committed) -> RunFacet:
 
 def _of_summary(summary: CommitSummary) -> dict[str, object]:
     return {
-        "partitions": summary.partitions,
+        "partitions": summary.total("partitions"),
         "regionsMoved": len(summary.moved),
         "previousSnapshot": None if summary.previous is None else _version(summary.previous),
         "sealedAt": None if summary.sealed is None else _time(summary.sealed),
@@ -152,24 +152,34 @@ def _of_summary(summary: CommitSummary) -> dict[str, object]:
     }
 
 
-def _output(stream: Stream, body: Committed) -> OutputDataset:
+def _outputs(stream: Stream, body: Committed) -> list[OutputDataset]:
+    """Return the table that the listener belongs to, and the further tables that the commit touches."""
+    summary, location = body.summary, stream.table.location
+    own = TableSummary(table=location) if summary is None else summary
+    further = {} if summary is None else summary.tables
+    if not further:
+        own = own.model_copy(update={"files": body.files})
+    heads = {name: each.snapshot for name, each in body.tables.items()}
+    return [
+        _output(stream, location, body.snapshot, own),
+        *(_output(stream, each.table, heads.get(name), each) for name, each in sorted(further.items())),
+    ]
+
+
+def _output(stream: Stream, location: str, head: SnapshotRef | None, content: TableSummary) -> OutputDataset:
     facets: dict[str, DatasetFacet] = {
         "storage": storage_dataset.StorageDatasetFacet(stream.format, "parquet", producer=PRODUCER)
     }
-    if body.snapshot is not None:
+    if head is not None:
         facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(
-            _version(body.snapshot), producer=PRODUCER
+            _version(head), producer=PRODUCER
         )
-    summary = body.summary
     counts: dict[str, OutputDatasetFacet] = {
         "outputStatistics": output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
-            rowCount=None if summary is None else summary.rows,
-            size=None if summary is None else summary.bytes,
-            fileCount=body.files,
-            producer=PRODUCER,
+            rowCount=content.rows, size=content.bytes, fileCount=content.files, producer=PRODUCER
         )
     }
-    return OutputDataset(*dataset_name(stream.table.location), facets=facets, outputFacets=counts)
+    return OutputDataset(*dataset_name(location), facets=facets, outputFacets=counts)
 
 
 def _version(head: SnapshotRef) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from sluicegate.events.models import FilesWritten, SnapshotRef, TableVersion
 from sluicegate.lakes.committer import OVERTAKEN
-from sluicegate.lakes.group import Group, GroupTable, Member, Vector
+from sluicegate.lakes.group import Group, GroupTable, Member, Unchanged, Vector
 from sluicegate.lakes.history import Evidence, evidence_of
 from sluicegate.lakes.port import CommitRequest, LakeError, Publication, Refused, TableRefused
 from sluicegate.lakes.storage import Uncertain
@@ -127,15 +127,21 @@ class MemoryCatalog:
                 found.append(error)
         return found
 
-    def commit_all(self, members: Sequence[Member[MemoryState, MemoryPart]]) -> bool:
-        if self.atomic and not all(_is_current(each.composed) for each in members):
+    def commit_all(
+        self,
+        members: Sequence[Member[MemoryState, MemoryPart]],
+        unchanged: Unchanged[MemoryState, MemoryPart] | None = None,
+    ) -> bool:
+        if unchanged is not None and not _is_current(unchanged.state):
+            return False
+        if self.atomic and not all(_is_current(each.composed.base) for each in members):
             return False
         limit, self.crash_after = self.crash_after, None
         dropped, self.drops = self.drops, ""
         for done, each in enumerate(members):
             if done == limit:
                 raise Interrupted
-            if not _is_current(each.composed):
+            if not _is_current(each.composed.base):
                 if done:
                     raise Uncertain("a table of the transaction has changed")
                 return False
@@ -162,6 +168,6 @@ class MemoryCatalog:
         return Group(MemoryGroupTable(self, anchor, user), opened, lambda: self, wanted)
 
 
-def _is_current(part: MemoryPart) -> bool:
-    table = part.base.table
-    return table.identity == part.base.identity and (table.head.ref if table.head else None) == part.base.head
+def _is_current(state: MemoryState) -> bool:
+    now = state_of(state.table)
+    return (now.identity, now.head) == (state.identity, state.head)

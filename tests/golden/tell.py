@@ -148,7 +148,7 @@ def _notice(due: Due) -> str:
             text = f"{body.decision}"
         case SavepointTaken():
             drained = " drained" if body.drained else ""
-            text = f"{body.name}{drained} decision {body.decision} {cut(body.cut)}"
+            text = f"{body.name}{drained} decision {body.decision} {cut(body.cut)}{_vector(body)}"
             text += f" discarded {' '.join(body.discarded)}" if body.discarded else ""
         case IncarnationsEnded():
             text = " ".join(f"{name} {life}" for name, life in body.incarnations.items())
@@ -159,12 +159,16 @@ def _notice(due: Due) -> str:
     return f"{due.type} {text}"
 
 
+def _vector(body: Committed | SavepointTaken) -> str:
+    found = [f"{name}@{each.decision}" for name, each in body.tables.items()]
+    return f" tables {' '.join(found)}" if found else ""
+
+
 def _more(body: Committed) -> str:
     text = f" fallback {cut(body.fallbacks)}" if body.fallbacks else ""
     text += f" files {body.files}"
     text += f" watermark {body.watermark}" if body.watermark is not None else ""
-    vector = [f"{name}@{each.decision}" for name, each in body.tables.items()]
-    text += f" tables {' '.join(vector)}" if vector else ""
+    text += _vector(body)
     states = [f"{name}.{key}={state}" for name, kept in body.listeners.items() for key, state in kept.items()]
     text += f" listeners {' '.join(states)}" if states else ""
     return text + ("" if body.snapshot else " snapshot expired")

@@ -265,6 +265,13 @@ PLANTS: Final = (
         "tables/4_a_further_table_was_rolled_back",
     ),
     Plant(
+        "tables that lack a decision get it though the anchor lost it",
+        Group,
+        "_stands",
+        lambda right: lambda self, request, anchor: True,
+        "tables/2_a_zombie_completes_what_was_reverted",
+    ),
+    Plant(
         "files of an unknown table are passed over",
         PendingCheckpoints,
         "add_part",

@@ -12,7 +12,7 @@ from sluicegate.events.encoding import Message
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import CheckpointCompleted, RegionRegistered
 from sluicegate.lakes import adapter
-from sluicegate.lakes.capabilities import FindsFurtherTables
+from sluicegate.lakes.capabilities import OpensGroups
 from sluicegate.lakes.port import TableRefused
 from sluicegate.writer_hooks import BadOption, ForeachBatch, OpenCheckpoint, WriterResult
 from sluicegate.writer_hooks import publisher as publisher_module
@@ -107,7 +107,7 @@ def test_columns_that_options_name_are_those_of_one_table(shop: Shop) -> None:
 
 def test_a_further_table_is_found_by_its_name_in_the_catalog(shop: Shop) -> None:
     iceberg = adapter("iceberg")
-    assert isinstance(iceberg, FindsFurtherTables)
+    assert isinstance(iceberg, OpensGroups)
     anchor = parsed(shop, **{"table.catalog": "default"}).table_ref()
     found = iceberg.further(anchor, "shop.items")
     assert found.location == f"file://{shop.location('items')}"

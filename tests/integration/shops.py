@@ -53,13 +53,20 @@ class Shop:
         """Return the folder of a table, by its name in the stream."""
         return str(self.root / "shop" / (name.lower() or "orders"))
 
-    def settings(self, bootstrap: str, prefix: str, further: Mapping[str, str] = FURTHER) -> Settings:
+    def settings(
+        self,
+        bootstrap: str,
+        prefix: str,
+        further: Mapping[str, str] = FURTHER,
+        listeners: Mapping[str, Any] | None = None,
+    ) -> Settings:
         """Settings of a coordinator of the stream."""
         stream = {
             "format": "iceberg",
             "table": self.location(),
             "options": {"uri": self.uri},
             "tables": dict(further),
+            "listeners": dict(listeners or {}),
         }
         return settings_for(bootstrap, prefix, {STREAM: stream})
 
@@ -88,6 +95,18 @@ class Shop:
         with closing(self.catalog()) as catalog:
             table = catalog.load_table(FURTHER.get(name, "shop.orders"))
             return sorted(table.scan(snapshot_id=snapshot).to_arrow()["id"].to_pylist())
+
+    def tags(self) -> dict[str, dict[str, int]]:
+        """Return, by table, the snapshot of each tag."""
+        with closing(self.catalog()) as catalog:
+            return {
+                name: {
+                    tag: ref.snapshot_id
+                    for tag, ref in catalog.load_table(identifier).refs().items()
+                    if ref.snapshot_ref_type == "tag"
+                }
+                for name, identifier in {"": "shop.orders", **FURTHER}.items()
+            }
 
     def vector(self) -> dict[str, Any]:
         """Return the vector that the anchor has for readers."""

@@ -3,12 +3,15 @@
 import asyncio
 import json
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from sluicegate.events.models import CheckpointCompleted, FilesWritten, RegionRegistered
+from sluicegate.events.notifications import PartitionDone
 from sluicegate.writer_hooks import (
     BadOption,
     ForeachBatch,
@@ -21,8 +24,8 @@ from sluicegate.writer_hooks.spark.regions import RegionRunner, Source, by_colum
 from sluicegate.writer_hooks.upload.spool import Spool
 from tests.integration.coordinator import running
 from tests.integration.coroutines import AsyncRegionDriver
-from tests.integration.job import make_topics, read_events
-from tests.integration.shops import Shop, items, orders
+from tests.integration.job import make_topics, read_events, read_notifications
+from tests.integration.shops import ITEMS, Shop, items, orders
 from tests.integration.sparkjob import SparkThread
 from tests.integration.test_regions import started
 from tests.integration.uploading import spool
@@ -223,3 +226,54 @@ async def test_the_regions_of_a_runner_write_all_tables(
         assert shop.ids("items") == [11, 12, 13]
     # The first cut of an assignment has all regions.
     assert shop.decisions("items") == ["1"]
+
+
+async def read_marks(bootstrap: str, topic: str) -> list[PartitionDone]:
+    bodies = [each.body for each in await read_notifications(bootstrap, topic)]
+    return [each for each in bodies if isinstance(each, PartitionDone)]
+
+
+@pytest.mark.seam
+async def test_tags_and_marks_of_further_tables(kafka_bootstrap: str, unique: str, tmp_path: Path) -> None:
+    """Tags keep a whole vector. A partition becomes due by a commit that does not touch its table."""
+    shop, names = Shop.make(tmp_path), await make_topics(kafka_bootstrap, unique)
+    with closing(shop.catalog()) as catalog, catalog.load_table("shop.items").update_spec() as spec:
+        spec.add_identity("text")
+    listeners = {
+        "tags": {"type": "tags", "period": "daily"},
+        "days": {
+            "type": "mark-done",
+            "table": "items",
+            "time_field": "text",
+            "timestamp_formatter": "yyyy-MM-dd",
+            "interval": "1 d",
+            "actions": ["mark-event"],
+        },
+    }
+    options = shop.options(kafka_bootstrap, unique)
+    day = 86_400_000
+
+    def dated(*days: str) -> pa.Table:
+        return pa.table({"id": range(len(days)), "text": days}, schema=ITEMS)
+
+    settings = shop.settings(kafka_bootstrap, unique, listeners=listeners)
+    async with running(settings), AsyncRegionDriver(options) as driver:
+        first = await driver.begin()
+        written = [first.write("w0", orders(1)), first.write("w0", dated("1970-01-01"), table="items")]
+        await driver.complete(first, written, source_offsets={"at": 1}, watermark=1)
+        await driver.await_commit(first)
+        following = await driver.begin()
+        await driver.complete(
+            following, [following.write("w0", orders(2))], source_offsets={"at": 2}, watermark=day + 1
+        )
+        await driver.await_commit(following)
+        marks = await until(lambda: read_marks(kafka_bootstrap, names.commits), lambda found: len(found) > 0)
+        tags = await until(lambda: asyncio.to_thread(shop.tags), lambda found: len(found["items"]) > 1)
+    vector = shop.vector()
+    items_at = vector["tables"]["items"][1]
+    (mark,) = marks
+    assert (mark.table, mark.values) == (f"file://{shop.location('items')}", {"text": "1970-01-01"})
+    assert (mark.snapshot, mark.watermark, mark.decision) == (items_at, day + 1, 1)
+    assert tags["items"] == {"1969-12-31": items_at, "1970-01-01": items_at}
+    assert tags[""]["1970-01-01"] == vector["anchor"]
+    assert tags["Refunds"] == {}

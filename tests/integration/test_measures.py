@@ -247,8 +247,8 @@ async def test_a_commit_is_announced_with_what_it_added(
         assert (second.files, second.summary.rows) == (2, 3)
         assert second.summary.bytes == sum(file.size for file in written.files)
         assert second.summary.partitions == len({tuple(file.partition.items()) for file in written.files})
-        assert second.summary.touched == touched(sizes_of(written)).values
-        assert second.summary.sizes == touched(sizes_of(written)).sizes
+        assert second.summary.touched == touched({"": sizes_of(written)})[""].values
+        assert second.summary.sizes == touched({"": sizes_of(written)})[""].sizes
         assert second.summary.table == place.table
         outcomes = [each.body for each in await read_events(place.bootstrap, place.topics.events)]
         logged = [each.summary for each in outcomes if isinstance(each, CutCommitted)]

@@ -42,8 +42,16 @@ class Topics:
         place = (partition_of(STREAM, 4), self._offset, self.time)
         return Raw(*place, message.key, message.headers, message.value)
 
-    def register(self, life: str, replaces: str | None = None, *, after: int = 0, rests: bool = False) -> str:
-        body = RegionRegistered(assignment=ASSIGNMENT, replaces=replaces, rests=rests)
+    def register(
+        self,
+        life: str,
+        replaces: str | None = None,
+        *,
+        after: int = 0,
+        rests: bool = False,
+        tables: tuple[str, ...] = (),
+    ) -> str:
+        body = RegionRegistered(assignment=ASSIGNMENT, replaces=replaces, rests=rests, tables=tables)
         raw = self.event(EventType.REGION_REGISTERED, body, life, after=after)
         self.trial.read(raw)
         run = dict(raw.headers)["ce_id"]
@@ -174,13 +182,13 @@ def test_an_event_that_no_client_can_decode(topics: Topics) -> None:
     assert len(topics.trial.events) == 1
 
 
-def carrying(name: str) -> Raw:
+def carrying(name: str, table: str = "") -> Raw:
     """Return a completion that carries a file with this name."""
     topics, kind = Topics(), EventType.CHECKPOINT_COMPLETED
     file = FileInfo(path=name, size=1, rows=1)
     files = FilesWritten(format="delta", location="file:///lake/t", files=(file,))
     body = CheckpointCompleted(files=files, predecessor=None)
-    envelope = Envelope("c1", kind, STREAM, REGION, "q1", 0, "w0", "a1", 1)
+    envelope = Envelope("c1", kind, STREAM, REGION, "q1", 0, "w0", "a1", 1, table=table)
     message = encode_event(envelope, body, topics.time)
     place = (partition_of(STREAM, 4), 7, topics.time)
     return Raw(*place, message.key, message.headers, message.value)
@@ -193,6 +201,16 @@ def test_a_completion_that_carries_its_files(topics: Topics) -> None:
     topics.beat("q1", run, after=1_000)
     assert topics.rules() == []
     assert [each.detail for each in topics.trial.finish()] == ["no commit has a checkpoint of the region"]
+
+
+@pytest.mark.parametrize(("tables", "rules"), [(("items",), []), ((), ["table"]), (("fees",), ["table"])])
+def test_files_of_a_table_that_the_registration_names(
+    topics: Topics, tables: tuple[str, ...], rules: list[str]
+) -> None:
+    topics.register("q1", tables=tables)
+    label = attempt_label(STREAM, REGION, "q1", 0, "w0", "a1")
+    topics.trial.read(carrying(f"part-{label}-0.parquet", "items"))
+    assert topics.rules() == rules
 
 
 def test_the_name_of_a_file_that_a_completion_carries(topics: Topics) -> None:

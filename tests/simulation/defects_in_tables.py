@@ -35,10 +35,10 @@ def _of_touched_alone(right: Function, self: Any, state: Any, table: Any) -> Any
 
 
 @variant
-def _one_by_one(right: Function, self: Any, members: Any) -> Any:
+def _one_by_one(right: Function, self: Any, members: Any, unchanged: Any) -> Any:
     stated, self.atomic = self.atomic, False
     try:
-        return right(self, members)
+        return right(self, members, unchanged)
     finally:
         self.atomic = stated
 
@@ -85,6 +85,13 @@ IN_TABLES: Final = (
         always([]),
         ("I14",),
         ("change of a table dropped", "end between two tables"),
+    ),
+    Defect(
+        "tables that lack a decision get it though the anchor lost it",
+        "the anchor's state beside tables that lack a decision",
+        always(True),
+        ("I2",),
+        ("change of a table dropped", "end between two tables", "roll back", "revert", "freeze"),
     ),
     Defect(
         "outcomes leave the registry as it is",

@@ -327,6 +327,7 @@ class Checks:
             case SavepointTaken():
                 if body.name not in truth.reached:
                     raise Violation("I7", f"savepoint {body.name} is announced, but not reached")
+                self._vectors.taken(body)
             case IncarnationsEnded():
                 self._check_ended(body)
             case RegistrationAnswered():

@@ -25,7 +25,7 @@ from sluicegate.coordinator.core.effects import (
 from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import FilesWritten
 from sluicegate.events.problems import Cause, CauseCode, Code, Problem
-from sluicegate.lakes.group import Group, GroupTable, Member
+from sluicegate.lakes.group import Group, GroupTable, Member, Unchanged
 from sluicegate.lakes.port import (
     CommitRequest,
     LakeError,
@@ -195,7 +195,11 @@ class Surroundings:
             self._between()
         return self._world.catalog.load_all(tables)
 
-    def commit_all(self, members: Sequence[Member[MemoryState, MemoryPart]]) -> bool:
+    def commit_all(
+        self,
+        members: Sequence[Member[MemoryState, MemoryPart]],
+        unchanged: Unchanged[MemoryState, MemoryPart] | None = None,
+    ) -> bool:
         match self._strike("publish.before"):
             case OutcomeUnknown(reason):
                 raise Uncertain(reason)
@@ -203,7 +207,7 @@ class Surroundings:
                 members[-1].composed.base.table.foreign_commit()
             case Refused(reason):
                 raise TableRefused(reason)
-        done = self._world.catalog.commit_all(members)
+        done = self._world.catalog.commit_all(members, unchanged)
         late = self._strike("publish.after")
         if done and isinstance(late, OutcomeUnknown):
             raise Uncertain(late.reason)

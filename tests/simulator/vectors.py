@@ -7,7 +7,7 @@ from sluicegate.coordinator.core.effects import Publish
 from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.events.models import Body, CutCommitted, TableVersion
-from sluicegate.events.notifications import Committed
+from sluicegate.events.notifications import Committed, SavepointTaken
 from sluicegate.lakes.group import Vector
 from tests.doubles.memory_lake import MemorySnapshot, MemoryTable
 from tests.simulator.places import Known, Verdict
@@ -93,6 +93,12 @@ class Vectors:
         for name, each in body.tables.items():
             if (each.decision, each.snapshot) != (known[name].decision, known[name].snapshot):
                 raise Violation("I14", f"decision {body.decision} is announced with {name} {each}")
+
+    def taken(self, body: SavepointTaken) -> None:
+        """Check the vector of a savepoint: no table of it is ahead of its decision."""
+        ahead = {name: each for name, each in body.tables.items() if each.decision > body.decision}
+        if ahead:
+            raise Violation("I7", f"savepoint {body.name} of decision {body.decision} has {ahead}")
 
     def acts(self, effect: Publish, verdict: Verdict) -> None:
         """Check a publication before it runs."""

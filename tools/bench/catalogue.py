@@ -80,6 +80,7 @@ BENCHMARKS: Final = (
         _words(f"--formats {_FORMATS} --json"),
         _words(f"--formats {_FORMATS} --files 10 1000 --rounds 5 --json"),
     ),
+    Benchmark("several_tables", "several_tables", _words("--json"), _words("--rounds 2 --json")),
     Benchmark(
         "merging",
         "merging",

@@ -54,14 +54,24 @@ def make_table(lake: str, folder: Path) -> Table:
 
 @contextmanager
 def coordinator(
-    folder: Path, bootstrap: str, topics: TopicNames, table: Table, files: int
+    folder: Path,
+    bootstrap: str,
+    topics: TopicNames,
+    table: Table,
+    files: int,
+    further: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[int, ChildProcess]]:
-    """Give the port and the process of a coordinator that takes so many files in a checkpoint."""
+    """Give the port and the process of a coordinator that takes so many files in a checkpoint.
+
+    `further`: by name, the identifiers of further tables of the stream.
+    """
     port = free_port()
     settings = write_settings(folder, bootstrap, topics, table.folder, port)
     lines = [f'format = "{table.lake}"', f"max_files_per_checkpoint = {max(files, 100_000)}"]
     lines += [f"[streams.{STREAM}.options]"]
     lines += [f"{name} = {json.dumps(value)}" for name, value in table.options.items()]
+    lines += [f"[streams.{STREAM}.tables]"]
+    lines += [f"{name} = {json.dumps(value)}" for name, value in (further or {}).items()]
     with settings.open("a") as file:
         file.write("\n".join([*lines, ""]))
     process = start_coordinator(settings)

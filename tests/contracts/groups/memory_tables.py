@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sluicegate.lakes.group import GroupTable, Member
+from sluicegate.lakes.group import GroupTable, Member, Unchanged
 from sluicegate.lakes.port import LakeError
 from tests.contracts.groups.harness import ANCHOR, FURTHER, AnyGroup, Around
 from tests.contracts.lakes.harness import USER
@@ -38,10 +38,14 @@ class _Stepped:
     ) -> list[MemoryState | LakeError]:
         return self._inner.load_all(tables)
 
-    def commit_all(self, members: Sequence[Member[MemoryState, MemoryPart]]) -> bool:
+    def commit_all(
+        self,
+        members: Sequence[Member[MemoryState, MemoryPart]],
+        unchanged: Unchanged[MemoryState, MemoryPart] | None = None,
+    ) -> bool:
         if not self._around:
-            return self._inner.commit_all(members)
-        done: bool = self._around.pop()(lambda: self._inner.commit_all(members))
+            return self._inner.commit_all(members, unchanged)
+        done: bool = self._around.pop()(lambda: self._inner.commit_all(members, unchanged))
         return done
 
 

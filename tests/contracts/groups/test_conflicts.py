@@ -2,9 +2,11 @@
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
+from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.port import Absent, Ahead, Found, OutcomeUnknown, Published
 from tests.contracts.groups.harness import ANCHOR, Around, Coordinator, Late, Tables, first, landed, lost
 from tests.lakes.outcomes import is_refused
@@ -87,6 +89,56 @@ def test_a_zombie_that_publishes_at_the_deciding_step_is_found(safe: Coordinator
     safe.at_step(first(lambda: zombie.settle(1, files)))
     assert safe.settle(1, files) == 1
     assert {name: lake.ids() for name, lake in safe.tables.lakes.items()} == ROWS
+
+
+def lacking(stream: Coordinator) -> tuple[Found, dict[str, FilesWritten]]:
+    """Let the anchor and `items` have decision 2, which `bills` lacks, and return the anchor's answer."""
+    stream.commit(1, {"orders": [9]})
+    files = stream.files(ROWS)
+    some = {name: files[name] for name in ("orders", "items")}
+    assert isinstance(stream.publish(2, stream.absent(2, some), some), Published)
+    answer = stream.ask(2, files)
+    assert isinstance(answer, Found)
+    assert answer.tables.keys() == {"items"}
+    return answer, {"bills": files["bills"]}
+
+
+def test_a_table_that_lacks_a_decision_gets_it_on_the_state_of_the_anchor_that_was_read(
+    safe: Coordinator,
+) -> None:
+    answer, files = lacking(safe)
+    safe.at_step(first(lambda: safe.tables.lakes["orders"].foreign([100])))
+    before = safe.head("bills")
+    assert is_refused(safe.publish(2, answer.snapshot, files, apart=True), again=True)
+    assert safe.head("bills") == before
+    safe.at_step(lambda step: step())
+    assert isinstance(safe.publish(2, answer.snapshot, files, apart=True), Published)
+    assert safe.tables.lakes["bills"].ids() == [3]
+    safe.tables.lakes["orders"].foreign([101])
+    assert safe.tables.lakes["orders"].ids() == [1, 9, 100, 101]
+
+
+@pytest.mark.parametrize("when", ["before the publication", "at its step"])
+def test_a_table_gets_no_decision_that_the_anchor_lost(past: Coordinator, when: str) -> None:
+    """The anchor is rolled back, and its decision reverted, while another process completes the tables."""
+    answer, files = lacking(past)
+    reverting, anchor = past.twin(), past.tables.lakes["orders"]
+
+    def give_up() -> None:
+        anchor.rollback(1)
+        head = past.head()
+        assert isinstance(reverting.ask(2, [], "revert-2", undo=True), Absent)
+        request = replace(reverting.request(2, head, {}), digest="revert-2")
+        assert isinstance(reverting.group.publish(request), Published)
+
+    if when == "before the publication":
+        give_up()
+    else:
+        past.at_step(first(give_up))
+    before = past.head("bills")
+    assert is_refused(past.publish(2, answer.snapshot, files, apart=True), again=True)
+    assert past.head("bills") == before
+    assert past.tables.lakes["bills"].ids() == []
 
 
 def test_a_lost_request_leaves_nothing_and_deletes_nothing(safe: Coordinator) -> None:

@@ -132,7 +132,7 @@ class World:
         options = WebhookOptions(url="https://nowhere", secret_file=Path("nowhere"))
         own = ListenerSettings(type="webhook", skip_through=self.skip_through, options=options)
         made = Worker(
-            *(self.listener, own, self.record, self.outcomes, cast(Any, self.topic), cast(Any, self)),
+            *(self.listener, own, "", self.record, self.outcomes, cast(Any, self.topic), cast(Any, self)),
             lambda: self.settled,
             MagicMock(),
         )
