@@ -258,9 +258,9 @@ class StreamMachine:
         if not self._may_act or self._committing.outcome is not None:
             return None
         state = self.replica.state
-        stuck = state.unresolved is None or self._stall is not None
+        stuck = state.unresolved is None or (self._stall or self._retries.stall) is not None
         if stuck and self._now >= self._names_at and self._inspected.has_unusable:
-            # A refused decision may wait for the new name of a table, which the log lacks.
+            # A refused decision, or the question about one, may wait for the new name of a table.
             self._inspect_again()
             return effects.InspectTable()
         if state.unresolved is not None:

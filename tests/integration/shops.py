@@ -108,6 +108,12 @@ class Shop:
                 for name, identifier in {"": "shop.orders", **FURTHER}.items()
             }
 
+    def sequence(self, name: str, snapshot: int) -> int | None:
+        """Return the sequence number of a snapshot, which outcomes have as its number."""
+        with closing(self.catalog()) as catalog:
+            found = catalog.load_table(FURTHER[name]).snapshot_by_id(snapshot)
+            return found.sequence_number if found is not None else None
+
     def vector(self) -> dict[str, Any]:
         """Return the vector that the anchor has for readers."""
         with closing(self.catalog()) as catalog:

@@ -273,7 +273,7 @@ async def test_tags_and_marks_of_further_tables(kafka_bootstrap: str, unique: st
     items_at = vector["tables"]["items"][1]
     (mark,) = marks
     assert (mark.table, mark.values) == (f"file://{shop.location('items')}", {"text": "1970-01-01"})
-    assert (mark.snapshot, mark.watermark, mark.decision) == (items_at, day + 1, 1)
+    assert (mark.snapshot, mark.watermark, mark.decision) == (shop.sequence("items", items_at), day + 1, 1)
     assert tags["items"] == {"1969-12-31": items_at, "1970-01-01": items_at}
     assert tags[""]["1970-01-01"] == vector["anchor"]
     assert tags["Refunds"] == {}
