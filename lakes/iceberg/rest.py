@@ -441,9 +441,10 @@ def _condition(unchanged: Unchanged[Metadata, Composed]) -> dict[str, Any]:
     if not isinstance(table, IcebergCommitter):
         raise TypeError(f"{table!r} is no table of a REST catalog")
     head, mark = table.head(state), marker_property(table.user, table.branch)
+    at = int(head.identity) if head is not None else None
     asserts = [
         {"type": "assert-table-uuid", "uuid": state.identity},
-        {"type": "assert-ref-snapshot-id", "ref": table.branch, "snapshot-id": head.id if head else None},
+        {"type": "assert-ref-snapshot-id", "ref": table.branch, "snapshot-id": at},
     ]
     same = {name: text for name, text in state.properties.items() if name == mark}
     return {

@@ -104,18 +104,18 @@ def lacking(stream: Coordinator) -> tuple[Found, dict[str, FilesWritten]]:
 
 
 def test_a_table_that_lacks_a_decision_gets_it_on_the_state_of_the_anchor_that_was_read(
-    safe: Coordinator,
+    stream: Coordinator,
 ) -> None:
-    answer, files = lacking(safe)
-    safe.at_step(first(lambda: safe.tables.lakes["orders"].foreign([100])))
-    before = safe.head("bills")
-    assert is_refused(safe.publish(2, answer.snapshot, files, apart=True), again=True)
-    assert safe.head("bills") == before
-    safe.at_step(lambda step: step())
-    assert isinstance(safe.publish(2, answer.snapshot, files, apart=True), Published)
-    assert safe.tables.lakes["bills"].ids() == [3]
-    safe.tables.lakes["orders"].foreign([101])
-    assert safe.tables.lakes["orders"].ids() == [1, 9, 100, 101]
+    answer, files = lacking(stream)
+    stream.at_step(first(lambda: stream.tables.lakes["orders"].foreign([100])))
+    before = stream.head("bills")
+    assert is_refused(stream.publish(2, answer.snapshot, files, apart=True), again=True)
+    assert stream.head("bills") == before
+    stream.at_step(lambda step: step())
+    assert isinstance(stream.publish(2, answer.snapshot, files, apart=True), Published)
+    assert stream.tables.lakes["bills"].ids() == [3]
+    stream.tables.lakes["orders"].foreign([101])
+    assert stream.tables.lakes["orders"].ids() == [1, 9, 100, 101]
 
 
 @pytest.mark.parametrize("when", ["before the publication", "at its step"])
