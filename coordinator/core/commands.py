@@ -46,7 +46,8 @@ def _pause(log: Log, body: StreamCommand) -> Problem | None:
         return None
     if body.head is not None and body.table is not None:
         known = state.tables.get(body.table)
-        if known is None:
+        if known is None or known.newest.decision != body.known:
+            # The operator looked at an older state.
             return Problem(code=Code.NOT_APPLICABLE, table=body.table)
         newest = TableVersion(decision=body.decision or 0, snapshot=body.head)
         state.tables[body.table] = known.model_copy(update={"newest": newest})

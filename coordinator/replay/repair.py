@@ -224,7 +224,9 @@ class Repair:
         expired = snapshot is not None and not after.history.whole and snapshot.id < oldest.id
         if known.newest.decision == newest and (there or expired):
             return None
-        return StreamCommand(command="resume", table=name, decision=newest, head=ref)
+        return StreamCommand(
+            command="resume", table=name, decision=newest, head=ref, known=known.newest.decision
+        )
 
     # --- the anchor -------------------------------------------------------------------------------
 
@@ -414,7 +416,9 @@ async def state_table(
     for problem in (await anchor.trouble({name: known.model_copy(update={"newest": stated})})).values():
         why = format_cause(problem.cause) if problem.cause is not None else problem.detail
         raise ReplayRefused(f"{table.place}: {why}")
-    return StreamCommand(command="resume", table=name, decision=newest or None, head=head)
+    return StreamCommand(
+        command="resume", table=name, decision=newest or None, head=head, known=known.newest.decision
+    )
 
 
 def _wrong(finding: Finding, stream: str, table: str = "") -> str:

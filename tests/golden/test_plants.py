@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from sluicegate.coordinator.core import cuts, registration, replica
+from sluicegate.coordinator.core import commands, cuts, registration, replica
 from sluicegate.coordinator.core.activity import Activity
 from sluicegate.coordinator.core.commit import Committing
 from sluicegate.coordinator.core.log import Log, PendingCheckpoints
@@ -16,6 +16,7 @@ from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.outbox import Outbox
 from sluicegate.coordinator.core.proposal import Candidate
 from sluicegate.coordinator.core.state import LogState
+from sluicegate.events.models import StreamCommand
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.group import Group
 from sluicegate.lakes.history import Evidence
@@ -124,6 +125,16 @@ def _drops_unknown(right: Any) -> Any:
     def wrong(self: Any, record: Any) -> Any:
         dropped = record.envelope.table == "fees"
         return Problem(code=Code.UNEXPECTED) if dropped else right(self, record)
+
+    return wrong
+
+
+def _counts_late(right: Any) -> Any:
+    def wrong(log: Log, body: StreamCommand) -> Problem | None:
+        known = log.state.tables.get(body.table or "")
+        now = known.newest.decision if known is not None else None
+        found: Problem | None = right(log, body.model_copy(update={"known": now}))
+        return found
 
     return wrong
 
@@ -277,6 +288,13 @@ PLANTS: Final = (
         "add_part",
         _drops_unknown,
         "tables/6_a_table_that_is_unknown",
+    ),
+    Plant(
+        "a statement about a further table counts however late it is",
+        commands,
+        "_pause",
+        _counts_late,
+        "tables/a_statement_that_comes_late",
     ),
     Plant(
         "a cut takes files of an unknown table",

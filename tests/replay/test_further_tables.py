@@ -171,7 +171,7 @@ async def test_a_further_table_gets_again_what_it_lacks_and_the_log_its_snapshot
     made = await repaired(shop, "items")
     assert [each.decision for each in made.committed] == [2]
     assert (rows(shop), decisions(shop)) == (ROWS, DECISIONS)
-    stated = StreamCommand(command="resume", table="items", decision=2, head=head(shop, "items"))
+    stated = StreamCommand(command="resume", table="items", decision=2, head=head(shop, "items"), known=2)
     assert made.orders == [stated]
     shop.order(stated)
     assert shop.state.tables["items"].newest == TableVersion(decision=2, snapshot=head(shop, "items"))

@@ -242,7 +242,9 @@ class Further:
             world.given_up.setdefault(table.identity, set()).update(lost - commits_of(table).keys())
             world.former.pop(name, None)
             decision = newest_of(table) or None
-            self.command(command="resume", table=name, head=table.head.ref, decision=decision)
+            self.command(
+                command="resume", table=name, head=table.head.ref, decision=decision, known=known.decision
+            )
             world.saw("an operator states that a table is right")
 
     def _repair(self, name: str, table: MemoryTable) -> bool:

@@ -286,8 +286,9 @@ class Truth(Account):
 
     def _resume(self, body: StreamCommand) -> None:
         if body.head is not None and body.table is not None:
-            if body.table in self.tables:
-                known = self.tables[body.table]
+            known = self.tables.get(body.table)
+            # It is about what its sender has seen, and a later commit makes it void.
+            if known is not None and known.decision == body.known:
                 known.decision, known.snapshot = body.decision or 0, body.head
             return
         asked = self.decided if self.open is not None else self.decided + 1
