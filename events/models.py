@@ -555,8 +555,9 @@ class StreamCommand(Body):
     table: Name | None = None
     """Only of `resume`: the further table of which `head` is right, with `decision` as its newest of ours."""
     known: Count | None = None
-    """Beside `table`: the newest decision that touched it in the log, as the operator saw it. The order has no
-    effect once another one is there."""
+    """Beside `table`: the newest decision that touched it, as the operator saw it in the log.
+
+    The order has no effect once another one is there."""
 
     @model_validator(mode="after")
     def _check_arguments(self) -> Self:

@@ -26,6 +26,7 @@ from sluicegate.events.models import (
     SnapshotRef,
     StreamCommand,
     StreamPolicy,
+    TableSummary,
     TableVersion,
 )
 from sluicegate.events.notifications import (
@@ -47,6 +48,7 @@ OTHER: Final = Position(incarnation="q2.0", checkpoint=10**18 - 1, digest="range
 HEAD: Final = SnapshotRef(id=2**63 - 1, identity="snap-7")
 SUMMARY: Final = CommitSummary(
     table="file:/t",
+    files=2,
     rows=3,
     bytes=15,
     partitions=2,
@@ -55,6 +57,7 @@ SUMMARY: Final = CommitSummary(
         (FilesOfSize(below=8, files=2, bytes=11),),
         (FilesOfSize(below=4, files=1, bytes=3), FilesOfSize(below=2**62, files=1, bytes=2**61)),
     ),
+    tables={"items": TableSummary(table="file:/i", files=1, rows=7, bytes=9, partitions=1)},
     moved=("EWR", "JFK"),
     forced=True,
     previous=SnapshotRef(id=-4, identity="snap-6"),
@@ -138,6 +141,7 @@ BODIES: Final[dict[EventType, Body]] = {
         offset=17,
         digest="d17",
         table="items",
+        known=4,
     ),
     EventType.CUT_DECIDED: CutDecided(
         decision=5, cut={"EWR": POSITION, "JFK": OTHER}, digest="d5", head=HEAD
@@ -235,6 +239,7 @@ OUTCOMES: Final[dict[NotificationType, Body]] = {
         decision=5,
         cut={"EWR": POSITION},
         snapshot=HEAD,
+        tables={"items": TableVersion(decision=4, snapshot=HEAD)},
         watermark=9,
         discarded=("JFK",),
     ),

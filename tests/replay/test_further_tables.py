@@ -265,7 +265,7 @@ async def test_the_newest_decision_of_a_statement_is_read_from_the_table(shop: S
     shop.append("items", [0])
     at = head(shop, "items")
     assert await stated_of(shop, "items", at) == StreamCommand(
-        command="resume", table="items", decision=1, head=at
+        command="resume", table="items", decision=1, head=at, known=2
     )
     for bad in (None, lost, SnapshotRef(99, "99")):
         with pytest.raises(ReplayRefused, match=f"The head of the table is {at.id}:{at.identity}"):
