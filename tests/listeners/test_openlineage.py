@@ -34,13 +34,14 @@ async def test_a_commit_is_a_run_with_a_start_and_an_end(server: Server) -> None
     assert start["eventTime"] <= end["eventTime"]
     assert start["run"] == end["run"]
     assert (end["job"]["namespace"], end["job"]["name"]) == ("sluicegate", "flights")
-    (output,) = end["outputs"]
+    output, further = end["outputs"]
+    assert further["name"] == "/i"
     assert (output["namespace"], output["name"]) == ("file", "/lake/db.db/flights")
     assert output["facets"]["version"]["datasetVersion"] == str(body.snapshot.id)
     statistics = output["outputFacets"]["outputStatistics"]
     assert statistics["rowCount"] == body.summary.rows
     assert statistics["size"] == body.summary.bytes
-    assert statistics["fileCount"] == body.files
+    assert statistics["fileCount"] == body.summary.files
     commit = end["run"]["facets"]["sluicegate_commit"]
     assert (commit["decision"], commit["full"]) == (body.decision, not body.fallbacks)
 
