@@ -259,6 +259,8 @@ class KnownTable(Body):
 
     terms: FurtherTable
     newest: TableVersion = TableVersion()
+    doubted: Annotated[bool, Field(exclude=True)] = False
+    """True: the table was seen without its newest decision, so that only its history can show that one."""
 
 
 class Planned(Body):

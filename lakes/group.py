@@ -351,7 +351,12 @@ class Group(Generic[S, C]):
         )
 
     def _evidence(self, state: S, known: KnownTable, asked: tuple[int, str]) -> Evidence:
-        return self.table(known.terms).evidence(state, asked, known.newest)
+        seen = self.table(known.terms).evidence(state, asked, known.newest)
+        if known.doubted and not seen.shown:
+            # It was rolled back. An expiry afterwards hides that, and repairs nothing.
+            cause = Cause(code=CauseCode.OTHER_NEWEST, number=0, other=known.newest.decision)
+            return Evidence(False, contradiction=cause)
+        return seen
 
     # --- publications -----------------------------------------------------------------------------
 

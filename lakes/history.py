@@ -372,6 +372,8 @@ class Evidence(NamedTuple):
     """The snapshot of the decision; None if that has expired."""
     contradiction: Cause | None = None
     """Reason for which nothing may be published; None if it may."""
+    shown: bool = False
+    """True if the history that can be read shows it, and not a mark or an expiry alone."""
 
 
 def evidence_of(
@@ -395,9 +397,10 @@ def evidence_of(
     ours = [each for each in line.back_to(None) if each.commit_user == commit_user and each.digest]
     for each in ours:
         if (each.decision, each.digest) == asked:
-            return Evidence(True, each.ref)
+            return Evidence(True, each.ref, shown=True)
     if ours:
-        return Evidence(False, contradiction=_unexpected(max(each.decision for each in ours), newest))
+        found = _unexpected(max(each.decision for each in ours), newest)
+        return Evidence(False, contradiction=found, shown=True)
     standing = _standing(line, at, commit_user, marker) if marker is not None else _Standing.UNKNOWN
     if marker is not None and standing in (_Standing.ANCESTOR, _Standing.EXPIRED):
         if (marker.decision, marker.digest) == asked:
@@ -406,7 +409,7 @@ def evidence_of(
     known = newest.snapshot
     if known is not None and known in [each.ref for each in line.back_to(known.id)]:
         # An operator has named a head of another writer, and no commit of ours is newer.
-        return Evidence(False)
+        return Evidence(False, shown=True)
     # What is listed is no ancestor, and what is not older than the history that was read is not in it.
     listed = known is not None and (there := at(known.id)) is not None and there.ref == known
     lost = listed or line.end is NoParent.FIRST or (known is not None and known.id >= line.last.ref.id)

@@ -8,10 +8,12 @@ each effect may be repeated.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import chain
 from typing import ClassVar, Final, NamedTuple
 
 from sluicegate.coordinator.core.state_record import Condition, Due, StateRecord
 from sluicegate.events.envelope import EventType
+from sluicegate.events.files import is_inside
 from sluicegate.events.models import (
     Body,
     FurtherTable,
@@ -67,13 +69,20 @@ class MachineSettings:
         logged: StreamPolicy,
         single_region: SingleRegionReason | None,
         tables: Mapping[str, FurtherTable | str],
+        known: Mapping[str, KnownTable],
     ) -> StreamPolicy | None:
         """Return the policy of these settings and of the tables, if the log has another one.
 
         `tables`: the further ones of the settings, as the catalog has them, or why one cannot be used. Of one
-        that is unusable now, or was made again, the log keeps what it has.
+        that is unusable now, was made again, or is one of the others that are known, the log keeps what it
+        has. `known`: the registry.
         """
-        named = {name: _kept(found, logged.tables.get(name)) for name, found in tables.items()}
+        named = {
+            name: logged.tables.get(name)
+            if isinstance(found, str) or refused_name(name, found, logged, known) is not None
+            else found
+            for name, found in tables.items()
+        }
         changes: dict[str, object] = {"number": logged.number + 1}
         changes["tables"] = {name: each for name, each in named.items() if each is not None}
         if single_region is not None:
@@ -83,10 +92,23 @@ class MachineSettings:
         return None if same and logged.number else wanted
 
 
-def _kept(found: FurtherTable | str, logged: FurtherTable | None) -> FurtherTable | None:
-    if isinstance(found, str) or (logged is not None and logged.identity != found.identity):
-        return logged
-    return found
+def refused_name(
+    name: str, found: FurtherTable, logged: StreamPolicy, known: Mapping[str, KnownTable]
+) -> str | None:
+    """Return the name that stands against a further table of the settings; None if it may be logged.
+
+    Its own: that was another table before. Another one: that is the same table, or has its folder.
+    """
+    if name in logged.tables and logged.tables[name].identity != found.identity:
+        return name
+    others = (each for each, own in known.items() if each != name and own.terms.identity == found.identity)
+    beside = (
+        each
+        for each, own in logged.tables.items()
+        if each != name
+        and (is_inside(found.location, own.location) or is_inside(own.location, found.location))
+    )
+    return next(chain(others, beside), None)
 
 
 class Effect:

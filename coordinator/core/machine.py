@@ -69,7 +69,7 @@ class StreamMachine:
         record = record or StateRecord(stream=stream, applied=-1, low_water=0, state=LogState())
         self.settings = settings
         self.replica = Replica(stream, partition, record.state, record.applied)
-        self.table = record.table.model_copy()
+        self.table = record.table.model_copy(deep=True)
         self.low_water = record.low_water
         """The smallest offset that this coordinator reads."""
         self.position = self.low_water
@@ -292,7 +292,7 @@ class StreamMachine:
         if (entry := self._committing.next_append()) is not None:
             return entry
         tables = self._inspected.tables if self._inspected is not None else {}
-        policy = self.settings.policy_to_log(state.policy, self.table.single_region, tables)
+        policy = self.settings.policy_to_log(state.policy, self.table.single_region, tables, state.tables)
         if policy is not None:
             return effects.Append(EventType.STREAM_POLICY, policy)
         if (entry := self.activity.next_append(self._now)) is not None:

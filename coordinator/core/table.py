@@ -12,6 +12,8 @@ stream stalls until the table is restored. History that expires afterwards hides
 nothing: so the contradiction is remembered (`contradicted`).
 """
 
+from pydantic import Field
+
 from sluicegate.coordinator.core.state import Light, LogState
 from sluicegate.events.models import SingleRegionReason, SnapshotRef
 from sluicegate.events.problems import Code, Problem
@@ -28,6 +30,10 @@ class TableProgress(Light):
     """-1: no head is known."""
     contradicted: SnapshotRef | None = None
     """A known head that the table was seen to lack. An expiry afterwards hides that, and repairs nothing."""
+    doubted: dict[str, int] = Field(default_factory=dict)
+    """By name, the further tables that were seen without their newest decision, with that decision.
+
+    Whoever compares them notes it: an expiry afterwards hides it here, too."""
     single_region: SingleRegionReason | None = None
     """Reason for which the table makes all writers one failure domain."""
 

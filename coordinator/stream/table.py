@@ -161,6 +161,8 @@ class StreamTable:
         self._turn = asyncio.Lock()
         self.tally: Tally | None = None
         """Of the last publication whose events were read."""
+        self.doubted: dict[str, int] = {}
+        """As `TableProgress.doubted`, in which the runner keeps it."""
         self.broken: dict[int, tuple[bytes, Problem]] = {}
         """Bodies that turned out to be unreadable, by offset, with the problem."""
         self._passed: dict[int, Passed] = {}
@@ -230,7 +232,7 @@ class StreamTable:
         """
 
         def compare() -> dict[str, Problem]:
-            found = self._group().trouble(tables)
+            found = self._look(tables)
             return {name: each for name in tables if (each := self._lasting(name, found.get(name)))}
 
         return await self._call(compare)
@@ -362,7 +364,7 @@ class StreamTable:
         if not effect.tables:
             return {}
         problems: dict[str, Problem] = {}
-        found = self._group().trouble(effect.tables)
+        found = self._look(effect.tables)
         for name in effect.tables:
             trouble = found.get(name)
             problem = self._lasting(name, trouble)
@@ -500,7 +502,7 @@ class StreamTable:
                 files=_Events(sorted(each for each in effect.offsets if each not in further), read),
                 account=account,
                 tables={
-                    name: TablePart(effect.tables[name], _Events(sorted(offsets), read))
+                    name: TablePart(self._as_seen(name, effect.tables[name]), _Events(sorted(offsets), read))
                     for name, offsets in effect.offsets_of.items()
                 },
                 vector={name: each.newest for name, each in effect.tables.items()},
@@ -511,6 +513,22 @@ class StreamTable:
         if tally.events == len(effect.offsets):
             self.tally = tally
         return result
+
+    def _look(self, tables: Mapping[str, KnownTable]) -> Mapping[str, Problem | LakeUnavailable]:
+        """Return the trouble of further tables, and note those that lack their newest decision."""
+        found = self._group().trouble({name: self._as_seen(name, each) for name, each in tables.items()})
+        for name, known in tables.items():
+            problem = found.get(name)
+            if problem is None:
+                self.doubted.pop(name, None)
+            elif isinstance(problem, Problem) and problem.cause is not None:
+                self.doubted[name] = known.newest.decision
+        return found
+
+    def _as_seen(self, name: str, known: KnownTable) -> KnownTable:
+        """Return what is known of a table, with a doubt if it was seen without its newest decision."""
+        doubted = self.doubted.get(name) == known.newest.decision
+        return known.model_copy(update={"doubted": True}) if doubted else known
 
     def _read_at(self, offset: int, event: WrittenEvent, terms: Terms) -> Arrived:
         try:

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from sluicegate.coordinator.core.effects import refused_name
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import Condition
 from sluicegate.events.models import FurtherTable, KnownTable
@@ -22,6 +23,15 @@ _OTHER: Final = (
     "the settings name {identifier}, which is the table {found}, and the stream has the table {known}. Name "
     "that one again. To accept the new one, leave the name out of the settings of all coordinators first, "
     "and add it again afterwards"
+)
+
+_RENAMED: Final = (
+    "{identifier} is the table {other} of the stream, and the settings call it {name}. A table keeps its "
+    "name: call it {other} in the settings of all coordinators, and let the drivers write to {other}"
+)
+_BESIDE: Final = (
+    "{identifier} keeps its data in the folder of the table {other}, or around it. Each table needs a folder "
+    "of its own"
 )
 
 
@@ -77,7 +87,7 @@ class TableWatch:
         """Yield one condition for each table in trouble: commits continue, and somebody must act."""
         logged = state.policy.tables
         for name, each in self._named.items():
-            detail = each if isinstance(each, str) else _replaced(each, logged.get(name))
+            detail = each if isinstance(each, str) else _refused(name, each, state)
             if detail and name not in self._troubles:
                 yield _condition(Problem(code=Code.TABLE_UNUSABLE, table=name, detail=detail))
         yield from (_condition(each) for name, each in self._troubles.items() if name in logged)
@@ -89,11 +99,16 @@ def _known(state: LogState) -> dict[str, KnownTable]:
     return {name: state.tables[name] for name in state.policy.tables if name not in touched}
 
 
-def _replaced(found: FurtherTable, logged: FurtherTable | None) -> str:
+def _refused(name: str, found: FurtherTable, state: LogState) -> str:
     """Return why a table of the settings is not logged; empty if it is."""
-    if logged is None or logged.identity == found.identity:
+    other = refused_name(name, found, state.policy, state.tables)
+    if other is None:
         return ""
-    return _OTHER.format(identifier=found.identifier, found=found.identity, known=logged.identity)
+    known = state.tables[other].terms
+    if other == name:
+        return _OTHER.format(identifier=found.identifier, found=found.identity, known=known.identity)
+    text = _RENAMED if known.identity == found.identity else _BESIDE
+    return text.format(name=name, identifier=found.identifier, other=other)
 
 
 def _condition(problem: Problem) -> Condition:

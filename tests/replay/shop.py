@@ -154,7 +154,9 @@ class Shop:
         found = await self.table.inspect(InspectTable())
         assert isinstance(found, TableState), found
         self.progress.identity = found.identity
-        policy = MachineSettings(self.settings.policy()).policy_to_log(self.state.policy, None, found.tables)
+        policy = MachineSettings(self.settings.policy()).policy_to_log(
+            self.state.policy, None, found.tables, self.state.tables
+        )
         if policy is not None:
             self.put(EventType.STREAM_POLICY, policy)
 

@@ -18,11 +18,19 @@ Around = Callable[[Step], Any]
 """What happens at the deciding step, which is the argument: it may come later, twice, or not at all."""
 
 
+class Named(Lake, Protocol):
+    """A table of a catalog."""
+
+    def expire_beside(self) -> None:
+        """Forget the snapshots that a rollback has left."""
+        ...
+
+
 class Tables(Protocol):
     """Three fresh tables of one catalog, each with one integer column `id`."""
 
     @property
-    def lakes(self) -> Mapping[str, Lake]:
+    def lakes(self) -> Mapping[str, Named]:
         """The tables by name: the anchor, and the further ones."""
         ...
 

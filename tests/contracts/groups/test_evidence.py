@@ -142,6 +142,31 @@ def test_a_table_that_was_rolled_back_contradicts(past: Coordinator) -> None:
     contradicts(past, 3, number=1, other=2)
 
 
+def test_an_expiry_hides_no_rollback_that_was_seen(past: Coordinator) -> None:
+    """The mark survives a rollback, and nothing contradicts it any more once the history has expired."""
+    for decision in (1, 2, 3):
+        past.commit(decision, {"items": [decision]})
+    items = past.tables.lakes["items"]
+    items.rollback(2)
+    contradicts(past, 4, number=2, other=3)
+    items.foreign([100])
+    items.expire(1)
+    items.expire_beside()
+    assert past.group.trouble(past.known) == {}, "nobody can tell"
+    past.known["items"] = past.known["items"].model_copy(update={"doubted": True})
+    contradicts(past, 4, number=0, other=3)
+    # An operator states that the table is right as it is.
+    newest = TableVersion(decision=3, snapshot=past.head("items"))
+    past.known["items"] = past.known["items"].model_copy(update={"newest": newest, "doubted": False})
+    past.commit(4, {"items": [4]})
+
+
+def test_a_doubt_ends_when_the_history_shows_the_commit(past: Coordinator) -> None:
+    past.commit(1, {"items": [1]})
+    past.known["items"] = past.known["items"].model_copy(update={"doubted": True})
+    past.commit(2, {"items": [2]})
+
+
 def test_a_history_counts_before_a_mark(past: Coordinator) -> None:
     """An operator has said that the table is right after a rollback: the mark of before does not matter."""
     lake = past.tables.lakes["items"]

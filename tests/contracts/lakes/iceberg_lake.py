@@ -354,6 +354,10 @@ class IcebergLake:
     def expire(self, keep: int) -> None:
         self._remove(set(self._line()[:-keep]))
 
+    def expire_beside(self) -> None:
+        """Forget the snapshots that a rollback has left."""
+        self._remove({each["snapshot-id"] for each in self.fields()["snapshots"]} - {*self._line()})
+
     def rollback(self, to: int) -> None:
         target = self._line()[to - 1]
 

@@ -93,6 +93,9 @@ class MemoryLake:
     def expire(self, keep: int) -> None:
         self.table.expire(keep)
 
+    def expire_beside(self) -> None:
+        self.table.expire_beside()
+
     def rollback(self, to: int) -> None:
         self.table.rollback(self.table.history[to - 1].id)
 

@@ -116,6 +116,28 @@ async def test_a_decision_that_the_table_lacks_is_a_contradiction(tmp_path: Path
         assert (cause.code, cause.number, cause.other) == (CauseCode.OTHER_NEWEST, 0, 4)
 
 
+async def test_a_table_that_was_seen_without_a_decision_stays_in_doubt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its history may expire after a rollback. Only a look that finds the decision ends the doubt."""
+    shop = Shop(tmp_path)
+    async with opened(shop, LONG) as (table, state):
+        lacking = known(state, TableVersion(decision=4, snapshot=SnapshotRef(id=2, identity="22")))
+        await table.compare(lacking)
+        assert table.doubted == {"items": 4}
+        seen = list[bool]()
+
+        def trouble(tables: Mapping[str, KnownTable]) -> Mapping[str, Problem]:
+            seen.append(tables["items"].doubted)
+            return {}
+
+        monkeypatch.setattr(table._group(), "trouble", trouble)
+        await table.compare(known(state, TableVersion(decision=5)))
+        table.doubted["items"] = 4
+        await table.compare(lacking)
+        assert (seen, table.doubted) == ([False, True], {})
+
+
 def of_items(shop: Shop, *, lost: bool = False) -> WrittenEvent:
     place = (STREAM, "both", "q1", 0, "items", "a1")
     body = write(shop, "items", {"order": [1], "price": [2]}, place)
@@ -259,3 +281,19 @@ async def test_a_table_that_the_settings_name_in_place_of_another_one_is_a_condi
     ((table, detail),) = await compared(watch, state)
     assert table == "items"
     assert "shop.items2, which is the table uuid-2, and the stream has the table uuid-1" in detail
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({}, "shop.items is the table items of the stream, and the settings call it goods"),
+        ({"identity": "uuid-2"}, "keeps its data in the folder of the table items"),
+    ],
+)
+async def test_another_name_of_a_table_and_a_table_in_its_folder_are_conditions(
+    other: dict[str, str], words: str
+) -> None:
+    watch, state = TableWatch(Given(), LONG), logged(items=ITEMS)
+    watch.inspected({"goods": ITEMS.model_copy(update=other)})
+    ((table, detail),) = await compared(watch, state)
+    assert (table, words in detail) == ("goods", True)
