@@ -144,12 +144,11 @@ def _resume_table(settings: Settings, stream: str, name: str, head: SnapshotRef 
     async def send() -> Ordered[bool]:
         # The readers of tables need seconds to import, which other orders do not wait for.
         from sluicegate.coordinator.replay.repair import state_table
-        from sluicegate.coordinator.replay.tables import open_table
+        from sluicegate.coordinator.replay.tables import connect
 
-        async with open_log(settings, stream) as log:
-            state = log.replica.state
-        with open_table(settings.streams[stream], stream) as anchor:
-            command = await state_table(anchor, state, name, head)
+        async with connect(settings, stream) as connected:
+            state = connected.state
+            command = await state_table(connected, stream, name, head)
 
         def make(now: LogState) -> StreamCommand:
             if now.tables.get(name) != state.tables[name]:

@@ -661,8 +661,11 @@ _EXCLUDED: Final[Mapping[Code, Message]] = {
         "[{detail}][. Region {region} has files of it, and stays at its position]",
         "Remove the cause; the table is looked at again by itself, and the other regions are committed "
         "meanwhile. If the table was rolled back, put its snapshots back, or commit them again: `sluicegate "
-        "replay repair --stream {stream} --table {table}`. To do without it, leave it out of "
-        "streams.{stream}.tables in the settings of all coordinators, and let no driver write to it",
+        "replay repair --stream {stream} --table {table}`. If it has a later decision than the log, that was "
+        "given up, or is of another deployment: roll the table back to the snapshot before it, and state "
+        "that: `sluicegate stream resume --stream {stream} --table {table} --head SNAPSHOT:IDENTITY`. To do "
+        "without the table, leave it out of streams.{stream}.tables in the settings of all coordinators, and "
+        "let no driver write to it",
     ),
     Code.FILE_NAME_DIFFERS: Message(
         _FILES,

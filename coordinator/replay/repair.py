@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.table import TableProgress, asked_decision
 from sluicegate.coordinator.observe.messages import ADOPT, fill, format_cause, format_problem
 from sluicegate.coordinator.replay.decisions import (
@@ -26,8 +25,8 @@ from sluicegate.coordinator.replay.decisions import (
     Start,
 )
 from sluicegate.coordinator.replay.log import Print, StreamLog
-from sluicegate.coordinator.replay.reading import Reading, Window, read_decisions
-from sluicegate.coordinator.replay.tables import ReplayTable
+from sluicegate.coordinator.replay.reading import Reading, Window, parse_mark, read_decisions
+from sluicegate.coordinator.replay.tables import Connected, ReplayTable
 from sluicegate.events.models import (
     FurtherTable,
     KnownTable,
@@ -373,13 +372,14 @@ class _Further:
 
 
 async def state_table(
-    anchor: ReplayTable, state: LogState, name: str, head: SnapshotRef | None
+    connected: Connected, stream: str, name: str, head: SnapshotRef | None
 ) -> StreamCommand:
     """Return the order that states that a further table is right at a snapshot. Raises ReplayRefused.
 
-    The newest decision there is read from the table. `head` None, or one that does not fit: the refusal names
-    the head of the table.
+    The newest decision there is read from the table, and each of its decisions is compared with the log.
+    `head` None, or one that does not fit: the refusal names the head of the table.
     """
+    anchor, state = connected.table, connected.state
     known = state.tables.get(name)
     if known is None:
         raise ReplayRefused(
@@ -412,6 +412,16 @@ async def state_table(
     later = [past.decision for past in history.commits[:place] if past.commit_user == user and past.digest]
     if later:
         raise ReplayRefused(f"{table.place} has decision {later[0]} after snapshot {head.id}. {shown}")
+    logged = await _digests(connected, stream)
+    for past in history.commits:
+        ours = past.commit_user == user and past.digest and past.decision >= min(logged, default=0)
+        if ours and past.digest not in logged.get(past.decision, ()):
+            raise ReplayRefused(
+                f"{table.place}: snapshot {past.ref.id} has decision {past.decision}, and the log has none "
+                "of that content as committed. It was given up (`sluicegate commit revert`), or is of another "
+                "deployment with the same commit user. Roll the table back to the snapshot before it, then "
+                f"state that one. See: sluicegate replay verify --stream {stream} --table {name}"
+            )
     stated = TableVersion(decision=newest, snapshot=head)
     for problem in (await anchor.trouble({name: known.model_copy(update={"newest": stated})})).values():
         why = format_cause(problem.cause) if problem.cause is not None else problem.detail
@@ -419,6 +429,19 @@ async def state_table(
     return StreamCommand(
         command="resume", table=name, decision=newest or None, head=head, known=known.newest.decision
     )
+
+
+async def _digests(connected: Connected, stream: str) -> dict[int, tuple[str, ...]]:
+    """Return, by decision, the digests that tables may have for it, as far as the log goes back."""
+    found: dict[int, tuple[str, ...]] = {}
+
+    async def note(logged: LoggedDecision) -> None:
+        found[logged.decision.id] = logged.digests
+
+    whole = Window(parse_mark("earliest"), parse_mark("latest"))
+    end = await connected.log.end()
+    await read_decisions(connected.log, stream, connected.start, end, whole, note, lambda _: None)
+    return found
 
 
 def _wrong(finding: Finding, stream: str, table: str = "") -> str:

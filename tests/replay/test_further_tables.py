@@ -19,7 +19,7 @@ from sluicegate.coordinator.replay.orphans import Found, Search
 from sluicegate.coordinator.replay.reading import Window, parse_mark, read_decisions
 from sluicegate.coordinator.replay.rebuild import Rebuild, Rebuilt
 from sluicegate.coordinator.replay.repair import Repair, Repaired, state_table
-from sluicegate.coordinator.replay.tables import ReplayTable, named_tables
+from sluicegate.coordinator.replay.tables import Connected, ReplayTable, named_tables
 from sluicegate.coordinator.replay.verify import Verdict, verify
 from sluicegate.coordinator.stream.account import decode_account
 from sluicegate.events.models import SnapshotRef, StreamCommand, TableVersion
@@ -256,7 +256,7 @@ async def test_a_hole_in_a_further_table_is_not_filled(shop: Shop) -> None:
 
 async def stated_of(shop: Shop, name: str, at: SnapshotRef | None) -> StreamCommand:
     with closing(shop.opened()) as anchor:
-        return await state_table(anchor, shop.state, name, at)
+        return await state_table(Connected(shop.log, EMPTY, anchor, shop.state), STREAM, name, at)
 
 
 async def test_the_newest_decision_of_a_statement_is_read_from_the_table(shop: Shop) -> None:
@@ -272,6 +272,17 @@ async def test_the_newest_decision_of_a_statement_is_read_from_the_table(shop: S
             await stated_of(shop, "items", bad)
     with pytest.raises(ReplayRefused, match=r"no further table 'bills'.*It has: items, taxes"):
         await stated_of(shop, "bills", at)
+
+
+@pytest.mark.parametrize("decision", [2, 3])
+async def test_a_commit_that_the_log_has_not_as_committed_is_refused(shop: Shop, decision: int) -> None:
+    """Such as one that an order gave up, while nobody could ask this table: its rows came again."""
+    shop.rollback("items", 1)
+    publish(shop, "items", decision, "x")
+    with pytest.raises(
+        ReplayRefused, match=rf"snapshot \d+ has decision {decision}, and the log has none of"
+    ):
+        await stated_of(shop, "items", head(shop, "items"))
 
 
 async def test_a_snapshot_before_the_newest_decision_is_refused(shop: Shop) -> None:
