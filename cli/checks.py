@@ -352,7 +352,8 @@ def newer_log(found: Finding, state: LogState) -> Finding:
     return warning(
         found.check,
         f"agrees with the log, up to decision {state.decided - (state.unresolved is not None)}. The state "
-        f"record is older: {why}. Start a coordinator if none runs: sluicegate run",
+        f"record is older: {why}, as for a moment after each commit. Start a coordinator if none runs: "
+        "sluicegate run",
     )
 
 

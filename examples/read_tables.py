@@ -38,9 +38,12 @@ def at_one_commit(catalog: Catalog, anchor: str, further: Mapping[str, str], use
         if (text := first.properties.get(f"sluicegate.cut.{user}")) is None:
             raise LookupError(f"{anchor} has no commit of {user} with further tables")
         cut = json.loads(text)
+        if unknown := further.keys() - cut["tables"].keys():
+            known = ", ".join(cut["tables"]) or "none"
+            raise LookupError(f"the stream has no tables {', '.join(sorted(unknown))}; it has {known}")
         found = {"anchor": as_of(first, user, cut["decision"], cut["anchor"])}
         for name, identifier in further.items():
-            decision, snapshot = cut["tables"].get(name, (0, None))
+            decision, snapshot = cut["tables"][name]
             found[name] = as_of(catalog.load_table(identifier), user, decision, snapshot)
         tables = {name: each for name, each in found.items() if each is not None}
         if len(tables) == len(found):

@@ -476,8 +476,9 @@ class SinkOptions:
             known = ", ".join(each for each, _ in self.tables) or "none"
             raise BadOption(
                 f"the options of this writer name no table {name!r} of the stream {self.region.stream}; "
-                f"known: {known}. Correct the name, or add the option {TABLES_PREFIX}{name}: the name of the "
-                "table in the catalog, as in the settings of the coordinators"
+                f"known: {known}. Rows of the stream's own table need no name. Correct the name, or add the "
+                f"option {TABLES_PREFIX}{name}: the name of the table in the catalog, as in the settings of "
+                "the coordinators"
             )
 
     def target(self, table: str = "") -> Target:
@@ -641,8 +642,8 @@ def _tables(options: Mapping[str, str]) -> dict[str, str]:
     identifier = found.get(only, found.get(only.lower()))
     if identifier is None:
         raise BadOption(
-            f"the option {TABLE_NAME} is {only!r}, and the option {TABLES_PREFIX}{only} is missing: the name "
-            "of that table in the catalog"
+            f"the option {TABLE_NAME} is {only!r}, and no option {TABLES_PREFIX}{only} gives the name of "
+            f"that table in the catalog. Correct it, or add that option. Known: {', '.join(found) or 'none'}"
         )
     return {require_name(TABLE_NAME, only): identifier}
 

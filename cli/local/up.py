@@ -193,8 +193,8 @@ def up(
     """Run Kafka, Valkey and a coordinator on this machine until Ctrl-C, to try it with tables of your own.
 
     The first start writes DIR/sluicegate.toml for the tables, and creates the topics. Later starts use that
-    file, and need no option but the directory; a new --table is added to it. SIGHUP reloads the settings. For
-    tests only: one broker, on the loopback interface, without passwords.
+    file, and need no option but the directory; a new --table is added to it as a stream of its own. SIGHUP
+    reloads the settings. For tests only: one broker, on the loopback interface, without passwords.
     """
     from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
 
@@ -253,12 +253,15 @@ class _Tables(NamedTuple):
         """Return those whose streams the settings lack. Raises UserError if one has another table there."""
         streams = settings.streams if settings is not None else {}
         for name, table in self.locations.items():
-            if name in streams and self.further.items() - _further_of(streams[name]).items():
+            other = name in streams and streams[name].table != table
+            if name in streams and (
+                self.further.items() - _further_of(streams[name]).items() or (other and streams[name].tables)
+            ):
                 raise UserError(
                     f"{path} exists, and its stream {name} has other further tables. Change "
-                    f"[streams.{key(name)}.tables] there, or leave out --stream and --table"
+                    f"[streams.{key(name)}.tables] there and send SIGHUP, or leave out --stream and --table"
                 )
-            if name in streams and streams[name].table != table:
+            if other:
                 raise UserError(
                     f"{path} exists, and its stream {name} has the table {streams[name].table}. Name another "
                     f"stream for the table {table}, or leave out --table"

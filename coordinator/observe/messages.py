@@ -377,10 +377,11 @@ REFUSAL_MESSAGES: Final[Mapping[Code, Message]] = {
         _REFUSED,
         "its driver writes to the table[ {detail}, which is outside of the allowed locations {names}]"
         "[ {table}, and that is no further table of the stream]",
-        "Let the driver write to streams.{stream}.table, to which the coordinator commits. Only if it names "
+        "[Correct the option tables.{table} of the driver. Or add {table} to streams.{stream}.tables in the "
+        "settings of all coordinators, and send them SIGHUP. For the stream's own table: ]Let the driver "
+        "write to streams.{stream}.table, to which the coordinator commits: its option `table`. Only if it names "
         "another address of the same table, add that to streams.{stream}.allowed_locations in the settings "
-        "of all coordinators[. Or add {table} to streams.{stream}.tables there]. With Spark, set the option "
-        "`table`",
+        "of all coordinators",
     ),
     Code.REGION_NOT_ASSIGNED: Message(
         _REFUSED,
@@ -650,11 +651,9 @@ _EXCLUDED: Final[Mapping[Code, Message]] = {
     Code.TABLE_UNKNOWN: Message(
         _FILES,
         "checkpoint {checkpoint} has files of the table {table}, which the stream does not have",
-        "Add {table} to streams.{stream}.tables in the settings of all coordinators: the files are committed "
-        "then. If the table is a mistake of the writer, correct the writer first. "
-        + _AGAIN
-        + ". To give the "
-        "files up: `sluicegate region remove --discard --stream {stream} --region {region}`",
+        "Add {table} to streams.{stream}.tables in the settings of all coordinators, and send them SIGHUP: "
+        "the files are committed then. If the table is a mistake of the writer, correct the writer. A driver in "
+        "plain Python that is started again writes them again. For others, " + RESET,
     ),
     Code.TABLE_UNUSABLE: Message(
         "The table {table} of stream {stream} takes no commits",
@@ -676,9 +675,10 @@ _EXCLUDED: Final[Mapping[Code, Message]] = {
     Code.LOCATION_NOT_ALLOWED: Message(
         _FILES,
         "the location {first} is outside of the allowed locations[ {rest}]",
-        "Let the writer put its files where the table[ {table}] keeps its data. If that is {first}, by this "
-        "or another address, add it to streams.{stream}[.tables.{table}].allowed_locations in the settings "
-        "of all coordinators; the table's own location is always allowed. " + _AGAIN,
+        "Let the writer put its files where the table[ {table}] keeps its data[: see its option "
+        "tables.{table}]. If that is {first}, by this or another address, add it to "
+        "streams.{stream}[.tables.{table}].allowed_locations in the settings of all coordinators; the "
+        "table's own location is always allowed. " + _AGAIN,
     ),
     Code.LOCATION_AMBIGUOUS: Message(
         _FILES,
@@ -786,8 +786,11 @@ STREAM_MESSAGES: Final[Mapping[Code, Message]] = {
     Code.TABLE_UNFIT: Message(
         _STREAM_STALLED,
         "its table cannot be used[: {detail}]",
-        "Correct the table or its address in the settings; it is checked again by itself. See "
-        "`sluicegate check`. If the metadata of the table is lost, " + _REBUILD + ". Then " + ADOPT,
+        "Correct the table: it is checked again by itself. Or correct its address in the settings, and send "
+        "the coordinators SIGHUP. See `sluicegate check`. If the metadata of a table with commits is lost, "
+        + _REBUILD
+        + ". Then "
+        + ADOPT,
     ),
     Code.TABLE_REPLACED: Message(
         _STREAM_STALLED,

@@ -418,9 +418,9 @@ async def state_table(
         if ours and past.digest not in logged.get(past.decision, ()):
             raise ReplayRefused(
                 f"{table.place}: snapshot {past.ref.id} has decision {past.decision}, and the log has none "
-                "of that content as committed. It was given up (`sluicegate commit revert`), or is of another "
-                "deployment with the same commit user. Roll the table back to the snapshot before it, then "
-                f"state that one. See: sluicegate replay verify --stream {stream} --table {name}"
+                "of that content as committed. It was given up (`sluicegate commit revert`), or is of "
+                "another deployment with the same commit user. Roll the table back to the snapshot before it, "
+                f"then state that one. See: sluicegate replay verify --stream {stream} --table {name}"
             )
     stated = TableVersion(decision=newest, snapshot=head)
     for problem in (await anchor.trouble({name: known.model_copy(update={"newest": stated})})).values():

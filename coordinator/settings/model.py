@@ -648,7 +648,8 @@ class StreamSettings(Section):
         dict[Name, Annotated[TableSettings, BeforeValidator(_named)]], Field(max_length=MOST_FURTHER_TABLES)
     ] = Field(default_factory=dict)
     """Further tables that each commit changes together with `table`: by a name of your choice, the name of
-    each in the same catalog. Iceberg in an SQL catalog alone; docs/tables.md has the promise."""
+    each in the same catalog. Iceberg in an SQL catalog, or an atomic REST catalog; docs/tables.md has the
+    promise."""
     allowed_locations: tuple[Text, ...] = Field(default=(), validate_default=True)
     """URI prefixes of data files, beside the table's own location; files elsewhere are refused."""
     file_names: Literal["checked", "unchecked"] = "checked"
