@@ -379,9 +379,9 @@ REFUSAL_MESSAGES: Final[Mapping[Code, Message]] = {
         "[ {table}, and that is no further table of the stream]",
         "[Correct the option tables.{table} of the driver. Or add {table} to streams.{stream}.tables in the "
         "settings of all coordinators, and send them SIGHUP. For the stream's own table: ]Let the driver "
-        "write to streams.{stream}.table, to which the coordinator commits: its option `table`. Only if it names "
-        "another address of the same table, add that to streams.{stream}.allowed_locations in the settings "
-        "of all coordinators",
+        "write to streams.{stream}.table, to which the coordinator commits: its option `table`. Only if it "
+        "names another address of the same table, add that to streams.{stream}.allowed_locations in the "
+        "settings of all coordinators",
     ),
     Code.REGION_NOT_ASSIGNED: Message(
         _REFUSED,
@@ -652,8 +652,8 @@ _EXCLUDED: Final[Mapping[Code, Message]] = {
         _FILES,
         "checkpoint {checkpoint} has files of the table {table}, which the stream does not have",
         "Add {table} to streams.{stream}.tables in the settings of all coordinators, and send them SIGHUP: "
-        "the files are committed then. If the table is a mistake of the writer, correct the writer. A driver in "
-        "plain Python that is started again writes them again. For others, " + RESET,
+        "the files are committed then. If the table is a mistake of the writer, correct the writer. A driver "
+        "in plain Python that is started again writes them again. For others, " + RESET,
     ),
     Code.TABLE_UNUSABLE: Message(
         "The table {table} of stream {stream} takes no commits",

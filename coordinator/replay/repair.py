@@ -419,8 +419,8 @@ async def state_table(
             raise ReplayRefused(
                 f"{table.place}: snapshot {past.ref.id} has decision {past.decision}, and the log has none "
                 "of that content as committed. It was given up (`sluicegate commit revert`), or is of "
-                "another deployment with the same commit user. Roll the table back to the snapshot before it, "
-                f"then state that one. See: sluicegate replay verify --stream {stream} --table {name}"
+                "another deployment with the same commit user. Roll the table back to the snapshot before "
+                f"it, then state that one. See: sluicegate replay verify --stream {stream} --table {name}"
             )
     stated = TableVersion(decision=newest, snapshot=head)
     for problem in (await anchor.trouble({name: known.model_copy(update={"newest": stated})})).values():

@@ -58,8 +58,8 @@ def missing_table(identifier: Identifier) -> TableRefused:
     """Return the error of a further table that the catalog does not have."""
     return TableRefused(
         f"the catalog has no table {identifier}. Make it if it is new. If it was dropped or renamed, "
-        "register its newest metadata file under that name (register_table), correct the name in the settings, or "
-        "leave it out of them"
+        "register its newest metadata file under that name (register_table), correct the name in the "
+        "settings, or leave it out of them"
     )
 
 

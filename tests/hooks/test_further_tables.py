@@ -77,7 +77,7 @@ def test_a_sink_of_one_table_names_that_alone(shop: Shop) -> None:
         ({"tables.items": " "}, "the option tables.items is missing: the name of the table in the catalog"),
         (
             {"table.name": "itms"},
-            "the option table.name is 'itms', and no option tables.itms gives the name of that table in the catalog",
+            "the option table.name is 'itms', and no option tables.itms gives the name",
         ),
         (
             {f"tables.t{each}": f"shop.t{each}" for each in range(500)},
