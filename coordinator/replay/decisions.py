@@ -424,8 +424,11 @@ class Comparison:
         self._misplaced = _misplaced(ours)
 
     def concerns(self, logged: LoggedDecision) -> bool:
-        """True if a decision belongs into this table."""
-        return not self.table or logged.touches(self.table, self.history.identity)
+        """True if a decision belongs into this table, or is in it since it was built again from the log."""
+        if not self.table or logged.touches(self.table, self.history.identity):
+            return True
+        held = self._ours.get(logged.decision.id, ())
+        return self.table in logged.decision.tables and any(each.digest in logged.digests for each in held)
 
     def has(self, decision: int) -> bool:
         """True if the readable history has a commit of this id under the stream's commit user."""

@@ -361,6 +361,7 @@ async def test_a_stream_goes_on_with_a_copy_of_a_table(shop: Shop) -> None:
     await shop.commit(5, items=[60])
     assert (shop.ids("copy"), shop.decisions("copy")) == ([10, 11, 20, 50, 60], [1, 2, 5, 6])
     assert shop.decisions("items") == [1, 2, 5]
+    assert await wrong(shop) == {}, "what was built again from the log is no stranger"
 
 
 # --- orphans --------------------------------------------------------------------------------------
