@@ -1,7 +1,6 @@
 """A sample of the campaign of kills over several tables (tools/bench/table_kills.py): each place once."""
 
 import runpy
-import time
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -9,7 +8,6 @@ from typing import Any, Final
 import pytest
 
 from tests.faults.together import PLACES, Together, attack, killed
-from tests.integration.waiting import BACKSTOP
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.long]
 
@@ -23,7 +21,7 @@ async def test_killed_at_each_place_readers_see_whole_commits(
     uri = request.getfixturevalue("postgres") if catalog == "postgres" else ""
     where = Together(kafka_bootstrap, tmp_path, redis=redis_url, uri=uri)
     read: Any = runpy.run_path(str(_READ))["at_one_commit"]
-    found, tallies = await attack(where, read, Random(1), time.monotonic() + BACKSTOP)
+    found, tallies = await attack(where, read, Random(1))
     reads = found.readers.reads
     assert reads.errors == 0
     assert min(reads.vectors, reads.rounds, reads.selects) > 0

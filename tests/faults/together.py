@@ -331,7 +331,7 @@ class Readers:
         back = any(vector.get(name, 0) < before for name, before in self._vector.items())
         self.reads.backward_vectors += self._is_bad(back, f"{vector} after {self._vector}", sight)
         if vector != self._vector:
-            now = time.monotonic()
+            now = time.monotonic()  # time: measured, and nothing waits for it
             if self._vector:
                 self.pause = max(self.pause, now - self._since)
             self._since = now
@@ -412,10 +412,10 @@ class Coordinators:
     frozen: Counter[str] = field(default_factory=Counter)
     """Owners that stood still while another one took over, by the place."""
 
-    async def pass_all(self, until_then: float, places: Sequence[str] = PLACES) -> None:
-        """Kill one coordinator at each of these places, in any order, until a moment of the clock."""
-        for place in self.chance.sample(places, len(places)):
-            if time.monotonic() > until_then:
+    async def pass_all(self, is_over: Callable[[], bool]) -> None:
+        """Kill one coordinator at each place, in any order, and freeze one."""
+        for place in self.chance.sample(PLACES, len(PLACES)):
+            if is_over():
                 return
             await self.kill(place, beside=self.chance.random() < 0.5)
             if self.chance.random() < 0.5:
@@ -423,15 +423,16 @@ class Coordinators:
         await self.freeze(self.chance.choice(FROZEN))
 
     async def prepare(self, count: int) -> None:
-        """Have so many coordinators, which all serve."""
+        """Have so many coordinators. One that comes to others serves before this returns."""
         while len(self.lives) > count:
             await asyncio.to_thread(self.lives.pop(0).end)
         while len(self.lives) < count:
-            self.lives.append(self.where.begin())
-        for life in self.lives[1:]:
-            await until(
-                partial(life.get, "/status"), bool, by=life, log=life.log_file, what="its first answer"
-            )
+            life = self.where.begin()
+            self.lives.append(life)
+            if len(self.lives) > 1:
+                await until(
+                    partial(life.get, "/status"), bool, by=life, log=life.log_file, what="its first answer"
+                )
 
     async def progress(self) -> None:
         """Wait for a new commit."""
@@ -522,12 +523,11 @@ async def attack(
     where: Together,
     at_one_commit: Callable[..., Mapping[str, Any]],
     chance: Random,
-    until_then: float,
-    places: Sequence[str] = PLACES,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> tuple[Coordinators, dict[str, Tally]]:
     """Kill coordinators at each place once, with writers and readers meanwhile, and judge the tables.
 
-    Raises Inexact for a read or a table that is not what was promised.
+    `is_over`: no further one is killed. Raises Inexact for a read or a table that is not what was promised.
     """
     await where.prepare()
     readers = Readers(where, at_one_commit, chance)
@@ -541,7 +541,7 @@ async def attack(
             for each in (*writers, *others):
                 each.start()
                 stack.enter_context(watched(each))
-            await found.pass_all(until_then, places)
+            await found.pass_all(is_over)
         await found.prepare(1)
         await end(writers, writing)
         await end(others, reading)

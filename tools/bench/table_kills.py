@@ -30,7 +30,7 @@ from random import Random
 from typing import Any, Final
 
 from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
-from tests.faults.together import PLACES, Reads, Together, attack, killed
+from tests.faults.together import ANCHOR, PLACES, Reads, Together, attack, killed
 from tests.integration.waiting import until
 from tests.postgres import postgres_server
 from tools.bench.common import machine, report
@@ -57,7 +57,7 @@ async def measure(root: Path, wanted: argparse.Namespace) -> dict[str, Any]:
         end = time.monotonic() + wanted.minutes * 60
         while time.monotonic() < end:
             where = Together(kafka.bootstrap, root, redis=valkey.url, uri=uri)
-            found, tallies = await attack(where, at_one_commit, chance, end)
+            found, tallies = await attack(where, at_one_commit, chance, lambda: time.monotonic() >= end)
             kills += killed(where, found.at_random)
             reads.add(found.readers.reads)
             longest = max(longest, found.readers.pause)
@@ -65,7 +65,7 @@ async def measure(root: Path, wanted: argparse.Namespace) -> dict[str, Any]:
                 passes=1,
                 frozen=found.frozen.total(),
                 checkpoints=sum(each.checkpoints for each in found.regions),
-                commits=found.readers.decision,
+                commits=tallies[ANCHOR].commits - tallies[ANCHOR].others,
                 rows=sum(each.rows for each in tallies.values()),
             )
     missed = [place for place in PLACES if place not in kills]
