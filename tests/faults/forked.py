@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext
 
 _LOADED: Final = ["sluicegate.coordinator.service.service", "sluicegate.cli.run", "tests.faults.together"]
-"""What a coordinator needs, and what the fork loads else before it begins."""
+"""Modules that a coordinator needs, and those that a fork loads else before it begins."""
 
 
 class Forked:

@@ -62,9 +62,9 @@ PLACES: Final = (
     *INSIDE,
     AT_RANDOM,
 )
-"""Where a coordinator is killed: each place of a commit, inside of the transaction, and anywhere."""
+"""Of kills: each place of a commit, inside of the transaction, and anywhere."""
 FROZEN: Final = (Failpoint.ASK_AFTER, Failpoint.PUBLISH_BEFORE, Failpoint.LAKE_PUT_BEFORE)
-"""Where an owner stands still until another one has taken over and committed."""
+"""Of owners that stand still until another one has taken over and committed."""
 
 _AHEAD: Final = 3
 """Checkpoints of a region that may wait for their commits."""
@@ -236,7 +236,7 @@ def _total(sums: Sequence[Sequence[int]], columns: int) -> tuple[int, ...]:
 
 
 class Sight(NamedTuple):
-    """What a reader saw: the sums of each table, and from which snapshots."""
+    """Sums that a reader saw of each table, and from which snapshots."""
 
     sums: Mapping[str, tuple[int, ...]]
     snapshots: Mapping[str, int | None]
@@ -249,7 +249,7 @@ class Sight(NamedTuple):
 
 @dataclass
 class Reads:
-    """What the readers of all kinds have seen."""
+    """Counts of the reads of all kinds."""
 
     vectors: int = 0
     """Reads by the vector of the anchor."""
@@ -303,7 +303,7 @@ class Readers:
         self.pause = 0.0
         """Longest time in seconds between two new vectors."""
         self.said: list[str] = []
-        """What was seen of each read that the promise rules out."""
+        """Sights of the reads that the promise rules out."""
         self._vector: dict[str, int] = {}
         self._since = 0.0
 
