@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 
 from sluicegate.events.models import CheckpointCompleted, FilesWritten, RegionRegistered
 from sluicegate.events.notifications import PartitionDone
@@ -200,6 +201,37 @@ async def test_a_query_of_the_data_source_writes_the_table_that_it_names(
     assert (shop.ids(), shop.ids("items")) == ([], [])
     log = await read_events(kafka_bootstrap, names.events)
     assert {each.body.tables for each in log if isinstance(each.body, RegionRegistered)} == {("Refunds",)}
+
+
+@pytest.mark.seam
+@pytest.mark.spark
+async def test_a_batch_write_of_spark_writes_the_table_that_it_names(
+    kafka_bootstrap: str, unique: str, tmp_path: Path, spark: SparkThread
+) -> None:
+    shop = Shop.make(tmp_path)
+    names = await make_topics(kafka_bootstrap, unique)
+    options = shop.options(kafka_bootstrap, unique)
+
+    def save(job_id: str, first: int, name: str) -> None:
+        frame = spark.session.range(first, first + 3, 1, 2).selectExpr("id", "'x' AS text")
+        given = {**options, "job.id": job_id, "table.name": name}
+        frame.write.format("sluicegate").options(**given).mode("append").save()
+
+    async with running(shop.settings(kafka_bootstrap, unique)):
+        with pytest.raises(PySparkException, match=r"the option tables\.itms is missing"):
+            await spark.call(lambda: save("sunday", 1, "itms"))
+        await spark.call(lambda: save("monday", 1, "Refunds"))
+        # The call returns when its job is committed, and a repeated one commits nothing.
+        assert (shop.ids(), shop.ids("items"), shop.ids("Refunds")) == ([], [], [1, 2, 3])
+        await spark.call(lambda: save("monday", 1, "Refunds"))
+        await spark.call(lambda: save("tuesday", 4, "items"))
+    assert (shop.ids(), shop.ids("items"), shop.ids("Refunds")) == ([], [4, 5, 6], [1, 2, 3])
+    assert (shop.decisions(), shop.decisions("items")) == (["1", "2"], ["2"])
+    log = await read_events(kafka_bootstrap, names.events)
+    written = {
+        (each.envelope.table, each.body.location) for each in log if isinstance(each.body, FilesWritten)
+    }
+    assert written == {(name, f"file://{shop.location(name)}") for name in ("Refunds", "items")}
 
 
 @pytest.mark.long

@@ -100,7 +100,7 @@ async def test_orders_agree_with_their_items_through_kills(
                 with coordinator_process(settings, log) as process:
                     await until(lambda: reader.reads.orders, lambda now: now > before, by=process, log=log)  # noqa: B023
                     # Killed somewhere in one of the next commits.
-                    await asyncio.sleep(dice.uniform(0, 1))
+                    await asyncio.sleep(dice.uniform(0, 1))  # time: any moment
     finally:
         writer.kill()
         writer.wait()

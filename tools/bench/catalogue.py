@@ -56,6 +56,13 @@ def _way_in(way: str, lake: str, kills: str = "") -> Benchmark:
     return Benchmark(f"{way}_{lake}", "ways_in", _words(f"{where} {kills}"), _words(short), optional=True)
 
 
+def _table_kills(catalog: str) -> Benchmark:
+    """Return the campaign of kills while a stream writes several tables of a catalog."""
+    where = f"--catalog {catalog} --json"
+    short = f"--minutes 0.2 {where}"
+    return Benchmark(f"table_kills_{catalog}", "table_kills", _words(where), _words(short), optional=True)
+
+
 WAYS_IN: Final = (
     ("foreach", "paimon", "--kills 40"),
     ("python", "iceberg"),
@@ -148,6 +155,7 @@ BENCHMARKS: Final = (
         _words("--streams 20 --rate 5 --minutes 0.5 --every 10 --json"),
         optional=True,
     ),
+    *(_table_kills(catalog) for catalog in ("sqlite", "postgres")),
     Benchmark("soak", "soak", _words("--json"), _words("--minutes 2 --every 8 --json"), optional=True),
     Benchmark(
         "mark_done",
