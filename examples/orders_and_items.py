@@ -1,6 +1,6 @@
-"""One query of Spark writes orders and their items into two tables, and a reader compares the sums of both.
+r"""One query of Spark writes orders and their items into two tables, and a reader compares the sums of both.
 
-    sluicegate up --dir try --stream shop --option uri=sqlite:////tmp/shop/catalog.db \\
+    sluicegate up --dir try --stream shop --option uri=sqlite:////tmp/shop/catalog.db \
         --table orders=/tmp/shop/shop/orders --table items=/tmp/shop/shop/items
     python examples/orders_and_items.py write 127.0.0.1:9092 /tmp/shop
     python examples/orders_and_items.py read /tmp/shop
