@@ -1,6 +1,6 @@
-"""A real Postgres for catalogs, and as a source of changes: one that the environment names, or that of a package.
+"""A real Postgres for catalogs, and as a source of changes, which needs `wal_level = logical`.
 
-Tests of changes need `wal_level = logical`.
+It is one that the environment names, or that of a package.
 """
 
 import os

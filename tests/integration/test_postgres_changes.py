@@ -1,4 +1,4 @@
-"""The example of the changes of a real Postgres: ten tables, whole transactions, and kills of all its parts."""
+"""The example of the changes of a real Postgres: ten tables, whole transactions, and kills of all parts."""
 
 import argparse
 import asyncio
@@ -11,11 +11,11 @@ import subprocess
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import psycopg
 import pytest
@@ -33,8 +33,8 @@ STREAM: Final = "bank"
 USER: Final = f"sluicegate-{STREAM}"
 TABLES: Final = tuple(f"t{number}" for number in range(10))
 TELLERS: Final = 3
-ROUNDS: Final = 8
-"""In each, the program is killed, and in every second one the coordinator too."""
+ROUNDS: Final = 4
+"""In each of them, the program is killed three times, and the coordinator once."""
 
 
 @pytest.fixture
@@ -44,13 +44,8 @@ def database(postgres: str, unique: str) -> Iterator[str]:
     with psycopg.connect(server, autocommit=True) as admin:
         admin.execute(f'CREATE DATABASE "{unique}"')
         yield make_conninfo(server, dbname=unique)
-        of_database = "FROM pg_replication_slots WHERE database = %s"
-        admin.execute(
-            f"SELECT pg_terminate_backend(active_pid) {of_database} AND active_pid IS NOT NULL",  # noqa: S608
-            [unique],
-        )
-        slots = admin.execute(f"SELECT slot_name {of_database}", [unique]).fetchall()  # noqa: S608
-        for (slot,) in slots:
+        of_database = "SELECT slot_name FROM pg_replication_slots WHERE database = %s"
+        for (slot,) in admin.execute(of_database, [unique]).fetchall():
             wait_until(lambda: dropped(admin, slot), what=f"slot {slot}")  # noqa: B023
         admin.execute(f'DROP DATABASE "{unique}" WITH (FORCE)')
 
@@ -82,27 +77,25 @@ def execute(database: str, *statements: str) -> None:
 
 
 class Reading:
-    """The source of the example, and its lake tables, in one process and without a coordinator."""
+    """The source of the example, and its lake tables, in this process and without a coordinator."""
 
     def __init__(self, example: dict[str, Any], database: str, slot: str, root: Path, **more: Any) -> None:
-        self._example, self._database, self._root = example, database, root
-        given = {"anchor": "transactions", "publication": "changes", "slot": slot, "changes": 10_000}
-        given |= {"pause": 0.01, "as_text": [], "add_columns": False, "stream": STREAM, "lake": root}
-        self.given = argparse.Namespace(**given | more)
-
-    def open(self, connection: "psycopg.Connection[Any]") -> Any:
-        return self._example["Source"](connection, self.given)
+        self._example, self._root = example, root
+        self._place = database, "changes", slot
+        given = {
+            "anchor": "transactions",
+            "stream": STREAM,
+            "lake": root,
+            "as_text": [],
+            "add_columns": False,
+        }
+        self._given = argparse.Namespace(**given | more)
 
     @contextmanager
     def opened(self) -> Iterator[tuple[Any, Any]]:
         """Give the source and the lake, as the program opens them."""
-        settings = "-c datestyle=ISO -c timezone=UTC"
-        with (
-            psycopg.connect(self._database, autocommit=True, options=settings) as connection,
-            closing(open_library("default", f"sqlite:///{self._root / 'catalog.db'}")) as catalog,
-        ):
-            source = self._example["Source"](connection, self.given)
-            yield source, self._example["Lake"](catalog, source, self.given)
+        with self._example["Source"](*self._place) as source, catalog_of(self._root) as catalog:
+            yield source, self._example["Lake"](catalog, source, self._given)
 
 
 def rows_of(lake: Any, found: Any) -> list[tuple[str, str, dict[str, Any]]]:
@@ -114,11 +107,12 @@ def rows_of(lake: Any, found: Any) -> list[tuple[str, str, dict[str, Any]]]:
 def test_every_kind_of_change_becomes_rows(
     example: dict[str, Any], database: str, unique: str, tmp_path: Path
 ) -> None:
-    long = "".join(random.Random(7).choices("abcdefghij0123456789", k=20_000))
+    long = "x" * 5_000
+    text = "text STORAGE EXTERNAL"
     execute(
         database,
-        "CREATE TABLE plain (id int PRIMARY KEY, price numeric, at timestamptz, ok bool, long text)",
-        'CREATE TABLE "Full" (id bigint, long text, day date, ratio float8)',
+        f"CREATE TABLE plain (id int PRIMARY KEY, price numeric, at timestamptz, ok bool, long {text})",
+        f'CREATE TABLE "Full" (id bigint, long {text}, day date, ratio float8)',
         'ALTER TABLE "Full" REPLICA IDENTITY FULL',
         'CREATE PUBLICATION changes FOR TABLE plain, "Full"',
     )
@@ -126,18 +120,19 @@ def test_every_kind_of_change_becomes_rows(
         place = source.start(None)
         execute(
             database,
-            f"INSERT INTO plain VALUES (1, 1.50, '2026-01-02 03:04:05.6+02', true, '{long}'), (2, null, null, false, '')",
+            "INSERT INTO plain VALUES (1, 1.50, '2026-01-02 03:04:05.6+02', true, repeat('x', 5000))",
+            "INSERT INTO plain VALUES (2, null, null, false, '')",
             "UPDATE plain SET price = 2 WHERE id = 1",
             "UPDATE plain SET id = 3 WHERE id = 2",
             "DELETE FROM plain WHERE id = 1",
-            f"INSERT INTO \"Full\" VALUES (-5, '{long}', '2026-02-03', 'NaN')",
+            "INSERT INTO \"Full\" VALUES (-5, repeat('x', 5000), '2026-02-03', 'NaN')",
             'UPDATE "Full" SET ratio = 0.5',
             'TRUNCATE plain, "Full"',
             "BEGIN; INSERT INTO plain VALUES (9); ROLLBACK",
         )
-        found, upto = source.read(place["lsn"])
-        assert source.read(place["lsn"])[0] == found, "the slot stays"
-        assert source.read(upto)[0] == []
+        found, upto = source.read(place["lsn"], 10_000)
+        assert source.read(place["lsn"], 10_000)[0] == found, "the slot stays"
+        assert source.read(upto, 10_000)[0] == []
         numbered = [(change, each.lsn) for each in found for change in each.changes]
         assert [each.lsn for each in found] == sorted({lsn for _, lsn in numbered})
         rows = rows_of(lake, found)
@@ -162,19 +157,19 @@ def test_every_kind_of_change_becomes_rows(
         # The slot moves to what is committed, also after a crash before the program has moved it.
         place["lsn"] = found[2].lsn
         assert source.start(place) == place
-        assert source.read(0)[0] == found[3:]
+        assert source.read(0, 10_000)[0] == found[3:]
 
 
 def test_a_batch_ends_after_a_whole_transaction(
     example: dict[str, Any], database: str, unique: str, tmp_path: Path
 ) -> None:
     execute(database, "CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION changes FOR TABLE t")
-    with Reading(example, database, unique, tmp_path, changes=10).opened() as (source, _):
+    with Reading(example, database, unique, tmp_path).opened() as (source, _):
         place = source.start(None)
         ranges = (1, 3), (4, 500), (501, 502)
         execute(database, *(f"INSERT INTO t SELECT generate_series({a}, {b})" for a, b in ranges))
         sizes = []
-        while found := (read := source.read(place["lsn"]))[0]:
+        while found := (read := source.read(place["lsn"], 10))[0]:
             sizes.append([len(each.changes) for each in found])
             place["lsn"] = read[1]
             source.advance(place["lsn"])
@@ -184,11 +179,15 @@ def test_a_batch_ends_after_a_whole_transaction(
 @pytest.mark.parametrize(
     ("statements", "more", "message"),
     [
-        (["CREATE TABLE t (id int, place point)"], {}, "public.t.place has the unknown type point"),
-        (["CREATE TABLE t (id int, tags int[])"], {}, "--as-text 'integer\\[\\]'"),
-        (["CREATE TABLE t (_position int)"], {}, "public.t._position has a name that means something else"),
+        (["CREATE TABLE t (id int, place point)"], {}, "public.t.place is of the unknown type point"),
+        (["CREATE TABLE t (id int, tags int[])"], {}, "--as-text 'integer...'"),
+        (["CREATE TABLE t (_position int)"], {}, "public.t._position has a name of the lake"),
         (["CREATE TABLE t (id int)"], {"anchor": "t"}, "another name with --anchor"),
-        (["CREATE SCHEMA s", "CREATE TABLE t (id int)", "CREATE TABLE s.t (id int)"], {}, "s.t has the name of"),
+        (
+            ["CREATE SCHEMA s", "CREATE TABLE t (id int)", "CREATE TABLE s.t (id int)"],
+            {},
+            "s.t has the name of that in public",
+        ),
         ([], {}, "CREATE PUBLICATION changes FOR TABLE"),
     ],
 )
@@ -218,11 +217,11 @@ def test_a_slot_that_lost_changes_is_refused(
         with pytest.raises(example["Refused"], match="another slot or server"):
             source.start(place | {"system": "1"})
         execute(database, "INSERT INTO t VALUES (1)")
-        source.advance(source.read(place["lsn"])[1])
+        source.advance(source.read(place["lsn"], 10_000)[1])
         with pytest.raises(example["Refused"], match="others have read it"):
             source.start(place)
         execute(database, f"SELECT pg_drop_replication_slot('{unique}')")
-        with pytest.raises(example["Refused"], match="the slot .* was dropped"):
+        with pytest.raises(example["Refused"], match="was dropped"):
             source.start(place)
 
 
@@ -234,7 +233,17 @@ class Program:
 
     def __init__(self, root: Path, bootstrap: str, database: str, prefix: str, *more: str) -> None:
         self.log = root / "program.log"
-        given = [bootstrap, database, str(root), "--stream", STREAM, "--slot", prefix, "--topic-prefix", prefix]
+        given = [
+            bootstrap,
+            database,
+            str(root),
+            "--stream",
+            STREAM,
+            "--slot",
+            prefix,
+            "--topic-prefix",
+            prefix,
+        ]
         self.command = [sys.executable, str(PROGRAM), *given, "--pause", "0.05", *more]
 
     @contextmanager
@@ -282,9 +291,9 @@ async def test_a_changed_source_is_refused_and_the_way_out_continues(
     await make_topics(kafka_bootstrap, unique)
     program = Program(tmp_path, kafka_bootstrap, database, unique)
 
-    def rows() -> list[dict[str, Any]]:
+    def rows(name: str = "t") -> list[dict[str, Any]]:
         with catalog_of(tmp_path) as catalog:
-            found = catalog.load_table(f"{STREAM}.t").scan().to_arrow()
+            found = catalog.load_table(f"{STREAM}.{name}").scan().to_arrow()
         ours = ("_commit_lsn", "_position", "_operation", "_absent")
         kept = [{name: value for name, value in row.items() if name not in ours} for row in found.to_pylist()]
         return sorted(kept, key=lambda row: row["id"])
@@ -298,7 +307,6 @@ async def test_a_changed_source_is_refused_and_the_way_out_continues(
     settings = settings_for(kafka_bootstrap, unique, {STREAM: stream_of(tmp_path, "t")})
     async with running(settings, ready=False):
         with program.started() as process:
-            await until(program.text, lambda text: True, by=process)
             await until(lambda: slot_exists(database, unique), by=process, log=program.log)
             execute(database, "INSERT INTO t VALUES (1, 10)")
             await until(rows, lambda found: len(found) == 1, by=process, log=program.log)
@@ -311,7 +319,7 @@ async def test_a_changed_source_is_refused_and_the_way_out_continues(
             "ALTER TABLE t ADD COLUMN place point",
             "INSERT INTO t VALUES (4, 'p', '(1,2)')",
         )
-        assert "public.t.place has the unknown type point. Start with --as-text 'point'" in await refusal()
+        assert "public.t.place is of the unknown type point. Start with --as-text 'point'" in await refusal()
         program.command += ["--as-text", "point"]
         # The start has found no new column in the changes that come first, so these are committed.
         assert "public.t has the new column note. Start again with --add-columns" in await refusal()
@@ -323,12 +331,19 @@ async def test_a_changed_source_is_refused_and_the_way_out_continues(
             {"id": 3, "size": None, "note": "o", "place": None},
             {"id": 4, "size": None, "note": "p", "place": "(1,2)"},
         ]
-        # A table that the stream does not have: the coordinator has to know it first.
+        # A new table is refused by the program, then by the coordinator that lacks it.
         with program.started() as process:
             seen = len(program.text())
+            execute(database, "INSERT INTO t VALUES (5, 'q', null)")
+            await until(rows, lambda found: len(found) == 5, by=process, log=program.log)
             execute(database, "CREATE TABLE u (id int)", "INSERT INTO u VALUES (1)")
             assert await asyncio.to_thread(exit_status, process, program.log) == 1
         assert "public.u is new. Add it to the tables of the stream" in program.text()[seen:]
+        assert "add u to streams.bank.tables" in await refusal()
+    settings = settings_for(kafka_bootstrap, unique, {STREAM: stream_of(tmp_path, "t", "u")})
+    async with running(settings):
+        with program.started() as process:
+            await until(lambda: rows("u"), lambda found: found == [{"id": 1}], by=process, log=program.log)
 
 
 def slot_exists(database: str, slot: str) -> bool:
@@ -535,13 +550,13 @@ async def test_transactions_stay_whole_through_kills(
     ]
     reader, killed = Reader(tmp_path), {"program": 0, "coordinator": 0}
     # What is committed before there is a slot is not copied, so the tellers wait for it.
-    with coordinator_process(settings, log) as coordinator, program.started() as process:
+    with coordinator_process(settings, log), program.started() as process:
         await until(lambda: slot_exists(database, unique), by=process, log=program.log)
     for each in (*tellers, reader):
         each.start()
     with watched(reader):
-        for turn in range(ROUNDS):
-            with coordinator_process(settings, log) as coordinator:
+        for _ in range(ROUNDS):
+            with coordinator_process(settings, log):
                 for point in ("hook.completion.before", "hook.completion.after", None):
                     before = reader.transactions
                     rule = {VARIABLE: f"{point}=kill@{dice.randint(1, 3)}"} if point else {}
@@ -563,11 +578,9 @@ async def test_transactions_stay_whole_through_kills(
         bank.over.set()
         for each in tellers:
             await asyncio.to_thread(each.join)
-        with coordinator_process(settings, log) as coordinator, program.started() as process:
+        with coordinator_process(settings, log), program.started() as process:
             expected = len(bank.journal)
-            await until(
-                lambda: reader.transactions, lambda now: now >= expected, by=process, log=program.log
-            )
+            await until(lambda: reader.transactions, lambda now: now >= expected, by=process, log=program.log)
     reader.end()
     state = reader.look()
     assert state is not None
