@@ -135,8 +135,8 @@ class Lake:
                     found[name] = TYPES[kind][1](value.decode())
                 except ValueError as error:
                     raise Refused(
-                        f"{change.relation.name}.{name} has the value {value.decode()}, which is no {kind} "
-                        "of the lake. Rename the column there, and start with --add-columns, and with --as-text "
+                        f"{change.relation.name}.{name} has the value {value.decode()}, not a {kind} of "
+                        "the lake. Rename the column there, and start with --add-columns, and with --as-text "
                         "and its type in PostgreSQL"
                     ) from error
         return found | {"_absent": ", ".join(absent) or None}

@@ -180,7 +180,7 @@ def test_a_batch_ends_after_a_whole_transaction(
     ("statements", "more", "message"),
     [
         (["CREATE TABLE t (id int, place point)"], {}, "public.t.place is of the unknown type point"),
-        (["CREATE TABLE t (id int, tags int[])"], {}, "--as-text 'integer...'"),
+        (["CREATE TABLE t (id int, tags int[])"], {}, "--as-text 'integer..'"),
         (["CREATE TABLE t (_position int)"], {}, "public.t._position has a name of the lake"),
         (["CREATE TABLE t (id int)"], {"anchor": "t"}, "another name with --anchor"),
         (
