@@ -178,6 +178,10 @@ def schema_of(columns: Columns) -> pa.Schema:
 def follow(source: Source, lake: Lake, driver: RegionDriver, given: argparse.Namespace) -> None:
     """Commit changes without end. The slot moves when they are visible."""
     after = driver.committed
+    if after is not None and after.source_offsets is None:
+        raise Refused(
+            "the place of the stream in the source is unknown. Begin again with another stream and slot"
+        )
     place = source.start(after.source_offsets if after is not None else None)
     while True:
         found, upto = source.read(place["lsn"], given.changes)

@@ -180,6 +180,46 @@ def test_a_batch_ends_after_a_whole_transaction(
     assert sizes == [[3, 497], [2]]
 
 
+def test_the_slot_follows_changes_of_other_tables_and_loses_no_open_transaction(
+    example: dict[str, Any], database: str, unique: str, tmp_path: Path
+) -> None:
+    execute(
+        database,
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "CREATE TABLE other (id int)",
+        "CREATE PUBLICATION changes FOR TABLE t",
+    )
+    follow, written = example["follow"], list[tuple[list[Any], int]]()
+
+    class Stop(Exception):
+        pass
+
+    class FakeLake:
+        def write(self, _: Any, found: list[Any], place: dict[str, Any]) -> None:
+            if any(found):
+                raise Stop
+            written.append((found, place["lsn"]))
+            execute(database, "INSERT INTO other VALUES (2)")
+            if len(written) == 2:
+                late.commit()
+
+    driver = argparse.Namespace(committed=None)
+    follow.__globals__["QUIET"] = 1
+    with (
+        psycopg.connect(database) as late,
+        Reading(example, database, unique, tmp_path).opened() as (source, _),
+    ):
+        first = source.start(None)["lsn"]
+        late.execute("INSERT INTO t VALUES (1)")
+        execute(database, "INSERT INTO other VALUES (1)")
+        with pytest.raises(Stop):
+            follow(source, FakeLake(), driver, argparse.Namespace(changes=10, pause=0.01))
+        assert len(written) >= 2
+        assert first < written[0][1] < written[1][1]
+        (found,), _ = source.read(written[-1][1], 10)
+        assert [each.values for each in found.changes] == [[b"1"]]
+
+
 @pytest.mark.parametrize(
     ("statements", "more", "message"),
     [
