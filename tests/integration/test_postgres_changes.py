@@ -423,25 +423,25 @@ class Bank:
     @contextmanager
     def open(self, visible: Callable[[], int]) -> Iterator[None]:
         """Let the tellers work in the block; a wait fails if one of them ends."""
-        with ExitStack() as stack:
-            threads = [
-                threading.Thread(
-                    name=f"teller {each}",
-                    target=self.work,
-                    args=(each, random.Random(f"{self.database}{each}"), visible),
-                    daemon=True,
-                )
-                for each in range(TELLERS)
-            ]
-            for each in threads:
-                each.start()
-                stack.enter_context(watched(each))
-            try:
-                yield
-            finally:
-                self.over.set()
+        threads = [
+            threading.Thread(
+                name=f"teller {each}",
+                target=self.work,
+                args=(each, random.Random(f"{self.database}{each}"), visible),
+                daemon=True,
+            )
+            for each in range(TELLERS)
+        ]
+        try:
+            with ExitStack() as stack:
                 for each in threads:
-                    each.join()
+                    each.start()
+                    stack.enter_context(watched(each))
+                yield
+        finally:
+            self.over.set()
+            for each in threads:
+                each.join()
 
     def work(self, teller: int, choose: random.Random, visible: Callable[[], int]) -> None:
         """Make transactions until the end. A teller has its own accounts, in all tables."""
