@@ -644,7 +644,7 @@ async def test_transactions_stay_whole_through_kills(
             killed["coordinator"] += 1
         with coordinator_process(settings, log) as process:
             # A wait would watch the tellers, which end before.
-            while process.poll() is None:
+            while process.poll() is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
     # What is committed before there is a slot is not copied, so the tellers wait for it.
