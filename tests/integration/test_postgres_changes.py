@@ -252,6 +252,18 @@ def test_tables_that_cannot_be_written_are_refused_at_the_start(
         pass
 
 
+def test_a_value_that_no_column_of_the_lake_can_have_is_refused(
+    example: dict[str, Any], database: str, unique: str, tmp_path: Path
+) -> None:
+    execute(database, "CREATE TABLE t (at timestamp)", "CREATE PUBLICATION changes FOR ALL TABLES")
+    with Reading(example, database, unique, tmp_path).opened() as (source, lake):
+        place = source.start(None)
+        execute(database, "INSERT INTO t VALUES ('2026-01-02'), ('infinity')")
+        found, _ = source.read(place["lsn"], 10)
+        with pytest.raises(example["Refused"], match="the value infinity, which is not a timestamp"):
+            rows_of(lake, found)
+
+
 def test_a_slot_that_lost_changes_is_refused(
     example: dict[str, Any], database: str, unique: str, tmp_path: Path
 ) -> None:
