@@ -84,7 +84,7 @@ class Lake:
         """Make the tables that are missing."""
         self._source, self._given = source, given
         self.checked_columns = cache(self._checked_columns)
-        wanted, schemas = {given.anchor: ANCHOR}, {given.anchor: "the anchor"}
+        wanted, schemas = dict[str, Columns](), {given.anchor: "the anchor"}
         for each in source.relations():
             if (other := schemas.setdefault(each.name, each.schema)) != each.schema:
                 raise Refused(
@@ -93,7 +93,8 @@ class Lake:
                 )
             wanted[each.name] = OF_CHANGES | self._columns_of(each)
         catalog.create_namespace_if_not_exists(given.stream)
-        for name, columns in wanted.items():
+        # The anchor is the last one: with it, the coordinator begins, without tables that are missing then.
+        for name, columns in [*wanted.items(), (given.anchor, ANCHOR)]:
             location = (given.lake / given.stream / name).as_uri()
             catalog.create_table_if_not_exists(
                 f"{given.stream}.{name}", schema_of(columns), location=location
