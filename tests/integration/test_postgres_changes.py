@@ -568,6 +568,23 @@ class State:
         return found
 
 
+def test_the_reader_finds_transactions_that_are_not_whole() -> None:
+    def state(anchor: list[tuple[int, int]], *places: tuple[int, int, int]) -> list[str]:
+        changes: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        for lsn, place, balance in places:
+            row = {"_position": place, "_operation": "insert", "table": "t0", "id": place, "balance": balance}
+            changes[lsn].append(row)
+        return State([{"commit_lsn": lsn, "changes": count} for lsn, count in anchor], changes).problems()
+
+    whole = (5, 0, 7), (5, 1, -7)
+    assert state([(5, 2)], *whole) == []
+    assert len(state([(5, 2)], whole[0])) == 2, "a change is missing, and so is its balance"
+    assert len(state([(5, 2)], *whole, whole[1])) == 1
+    assert len(state([(5, 2), (5, 2)], *whole)) == 1
+    assert len(state([], *whole)) == 1
+    assert len(state([(5, 2), (6, 1)], *whole)) == 1
+
+
 class Reader(threading.Thread):
     """Reads all tables by the vector again and again, and checks what it sees."""
 
