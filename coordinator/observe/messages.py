@@ -378,10 +378,10 @@ REFUSAL_MESSAGES: Final[Mapping[Code, Message]] = {
         "its driver writes to the table[ {detail}, which is outside of the allowed locations {names}]"
         "[ {table}, and that is no further table of the stream]",
         "[Correct the option tables.{table} of the driver. Or add {table} to streams.{stream}.tables in the "
-        "settings of all coordinators, and send them SIGHUP. For the stream's own table: ]Let the driver "
-        "write to streams.{stream}.table, to which the coordinator commits: its option `table`. Only if it "
-        "names another address of the same table, add that to streams.{stream}.allowed_locations in the "
-        "settings of all coordinators",
+        "settings of all coordinators, and send them SIGHUP; if it is there, see `sluicegate check`. For the "
+        "stream's own table: ]Let the driver write to streams.{stream}.table, to which the coordinator "
+        "commits: its option `table`. Only if it names another address of the same table, add that to "
+        "streams.{stream}.allowed_locations in the settings of all coordinators",
     ),
     Code.REGION_NOT_ASSIGNED: Message(
         _REFUSED,

@@ -835,7 +835,19 @@ class Settings(BaseSettings):
         }
         owners: dict[tuple[str, str], str] = {}
         for name, stream in named.items():
-            other = owners.setdefault((stream.table.rstrip("/"), stream.commit_user), name)
+            catalog = stream.options.get("uri")
+            entries = [each.identifier for each in stream.tables.values()]
+            entries += [each.get_secret_value() for each in [stream.options.get("identifier")] if each]
+            places = [stream.table.rstrip("/")]
+            places += [f"{catalog.get_secret_value()} {each}" for each in entries] if catalog else []
+            other = next(
+                (
+                    each
+                    for each in (owners.setdefault((place, stream.commit_user), name) for place in places)
+                    if each != name
+                ),
+                name,
+            )
             if other != name:
                 raise ValueError(
                     f"{other} and {name} commit to one table as one commit_user, so neither could tell "

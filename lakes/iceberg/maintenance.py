@@ -289,7 +289,11 @@ def make_tag(catalog: Catalog, load: Callable[[], Metadata], tag: Tag) -> TagAns
         snapshot = int(tag.snapshot.identity)
         if snapshot not in metadata.by_id:
             return SnapshotExpired()
-        change = NewTag(tag.name, snapshot, tag.retained, time.time_ns() // 1_000_000)
+        now, kept = time.time_ns() // 1_000_000, tag.retained
+        if kept is not None:
+            # Iceberg counts from the time of the snapshot. Tags of one cut over several tables end together.
+            kept += max(0, now - int(metadata.by_id[snapshot]["timestamp-ms"]))
+        change = NewTag(tag.name, snapshot, kept, now)
         try:
             if catalog.commit(metadata, change, {}):
                 return TagMade()
@@ -481,9 +485,9 @@ class IcebergMaintenance:
             return self._catalog.load()
         except NoTable:
             raise LakeUnavailable(
-                f"the catalog has no table for {self.location}: it was dropped or renamed. Register its "
-                "newest metadata file under that name (register_table), or correct the options identifier "
-                "and catalog"
+                f"the catalog has no table {self._catalog.identifier}: it was dropped or renamed. Register "
+                "its newest metadata file under that name (register_table), or correct the options "
+                "identifier and catalog"
             ) from None
 
 

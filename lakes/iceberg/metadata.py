@@ -63,7 +63,7 @@ class NewTag:
     name: str
     snapshot_id: int
     retained: int | None
-    """Milliseconds after which an expiry of snapshots may delete the tag; None: it stays."""
+    """Milliseconds after the time of the snapshot, when an expiry may delete the tag; None: it stays."""
     time_ms: int
     """Milliseconds since the Unix epoch."""
     properties: Mapping[str, str] = field(default_factory=dict)

@@ -1,6 +1,8 @@
 """The contract of tags, for each format that has them: made once, never moved, read by another product."""
 
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,6 +86,24 @@ def test_a_tag_is_read_by_another_product_while_commits_go_on(
     assert read(tagged, "2013-01-02 05") == [1, 2]
     assert tagged.ids() == [1, 2, 3, 4]
     assert len(tagged.maintenance().history().commits) == 4
+
+
+@pytest.mark.slow
+def test_an_old_snapshot_is_kept_as_long_as_a_new_one(tmp_path: Path) -> None:
+    """Tags of one cut over several tables end together. Iceberg counts from the time of the snapshot."""
+    lake = IcebergLake(tmp_path)
+    ref = Stream(lake).commit(1, [1])
+
+    def age(fields: dict[str, Any]) -> None:
+        for each in fields["snapshots"]:
+            each["timestamp-ms"] -= 40 * DAY
+
+    lake.edit(age)
+    before = time.time_ns() // 1_000_000
+    assert make(lake, "day", ref, 1, 30 * DAY) == TagMade()
+    (tag,) = [each for name, each in lake.fields()["refs"].items() if name == "day"]
+    ends = lake.fields()["snapshots"][0]["timestamp-ms"] + tag["max-ref-age-ms"]
+    assert before + 30 * DAY <= ends <= time.time_ns() // 1_000_000 + 30 * DAY
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from sluicegate.coordinator.settings.model import (
     load,
     parse_bytes,
     parse_seconds,
+    validate,
 )
 from sluicegate.coordinator.settings.sources import child, model_of
 from sluicegate.kafka.topics import TopicRole
@@ -434,3 +435,22 @@ def test_sizes(given: object, size: int) -> None:
 def test_what_is_no_size(given: object) -> None:
     with pytest.raises(ValueError, match="must be a size above 0"):
         parse_bytes(given)
+
+
+@pytest.mark.parametrize(("user", "refused"), [("one", True), ("two", False)])
+def test_two_streams_share_a_further_table_under_users_of_their_own(user: str, refused: bool) -> None:
+    def stream(name: str, user: str, **tables: str) -> dict[str, Any]:
+        options = {"uri": "sqlite:////lake/catalog.db", "identifier": f"shop.{name}"}
+        lake = {"format": "iceberg", "table": f"/lake/shop/{name}", "options": options}
+        return {**lake, "commit_user": user, "tables": tables}
+
+    streams = {
+        "a": stream("orders", "one", items="shop.items"),
+        "b": stream("bills", user, lines="shop.items"),
+    }
+    given = {"kafka": {"bootstrap_servers": "k:9092"}, "streams": streams}
+    if refused:
+        with pytest.raises(SettingsError, match="a and b commit to one table as one commit_user"):
+            validate(given, {})
+    else:
+        assert validate(given, {}).streams["b"].commit_user == "two"
