@@ -3,7 +3,7 @@
 A recovery knows a state record, and reads the log again from its low-water mark. It must end with the state
 of a reader of the whole log, or the two judge a later record differently. A schedule of the simulator
 restarts too rarely to show that: here, every offset of a log is the end of a state record. Few ids and
-numbers make duplicates, losers, gaps and contradictions frequent.
+numbers make duplicates, losers, gaps and contradictions frequent. Half of the logs have further tables.
 
     python -m tests.simulation.random_logs 0 20000    # the logs of 20,000 seeds
 """
@@ -28,6 +28,7 @@ from sluicegate.events.models import (
     CutCommitted,
     CutDecided,
     CutReverted,
+    FurtherTable,
     Planned,
     Position,
     RegionClosed,
@@ -67,6 +68,7 @@ _TIMES_OF: Final = {
     "other policy": 0.3,
     "skipped": 0.6,
     "order to skip": 0.6,
+    "statement": 0.4,
 }
 """By kind of event, how often it is drawn."""
 
@@ -89,6 +91,8 @@ class RandomLog:
         self.random = Random(seed)
         self.records: list[LogRecord] = []
         self.replica = Replica(STREAM, 0)
+        self._further = ("", "", "x", "y", "y") if self.random.random() < 0.5 else ("",)
+        """Tables of the files; the policy may lack one."""
         self._lives = {name: [f"{name}i0"] for name in REGIONS}
         self._ids = 0
 
@@ -154,6 +158,32 @@ class RandomLog:
             max_consecutive_fallbacks=most,
             max_failure_ratio=ratio,
             future_limit=limits[most],
+            tables=self._tables(),
+        )
+
+    def _tables(self) -> dict[str, FurtherTable]:
+        """Return the further tables of a policy: each may be missing, renamed, or made again."""
+        choice = self.random.choice
+        return {
+            name: FurtherTable(
+                identifier=f"db.{name}{choice(('', '', 'r'))}",
+                identity=f"{name}{choice((1, 1, 1, 2))}",
+                location=f"memory:/{name}",
+            )
+            for name in sorted({*self._further} - {""})
+            if self.random.random() < 0.85
+        }
+
+    def _statement(self, _: str) -> Any:
+        name = self.random.choice("xy")
+        known = self._state.tables.get(name)
+        seen = known.newest.decision if known is not None else 0
+        return self._command(
+            command="resume",
+            table=name,
+            head=SnapshotRef(id=seen, identity=f"stated {seen}"),
+            decision=self.random.choice((None, seen or None, 1)),
+            known=seen if self.random.random() < 0.7 else seen + 1,
         )
 
     def _skipped(self, name: str) -> Any:
@@ -174,8 +204,9 @@ class RandomLog:
     def _files(self, name: str, numbers: tuple[int, ...] = (1, 1, 2, 2, 3)) -> Any:
         life, choice = self._life(name), self.random.choice
         number, writer = max(0, self._number(name, life) + choice(numbers)), choice("ab")
-        event = f"{life}-{number}-{writer}{choice('01')}"
-        written = (writer, event if self.random.random() < 0.8 else "same", 1, 10)
+        table = choice(self._further)
+        event = f"{life}-{number}-{writer}{table}{choice('01')}"
+        written = (f"{table}{writer}", event if self.random.random() < 0.8 else "same", 1, 10, 0, table)
         return self._append(EventType.FILES_WRITTEN, None, (name, life, number), event, written)
 
     def _late_files(self, name: str) -> Any:
@@ -192,7 +223,9 @@ class RandomLog:
             number += draw.choice((0, 1))
             predecessor = position(life, max(0, number - 1), draw.choice(("", "x")))
         writers = "ab"[: draw.choice((0, 1, 1, 2))]
-        events = tuple(f"{life}-{number}-{writer}{draw.choice('01')}" for writer in writers)
+        events = tuple(
+            f"{life}-{number}-{writer}{draw.choice(self._further)}{draw.choice('01')}" for writer in writers
+        )
         body = CheckpointCompleted(
             events=events,
             predecessor=predecessor,
@@ -205,7 +238,7 @@ class RandomLog:
             # It carries the files of one writer, and names itself.
             event = f"{life}-{number}-{draw.choice('ac')}{draw.choice('01')}"
             carrying = body.model_copy(update={"events": (event,)})
-            written = (draw.choice("ab"), event, 1, 10)
+            written = (draw.choice("ab"), event, 1, 10, 0, draw.choice(self._further))
             return self._append(EventType.CHECKPOINT_COMPLETED, carrying, place, event, written)
         return self._append(EventType.CHECKPOINT_COMPLETED, body, place)
 
@@ -387,7 +420,15 @@ class RandomLog:
             return None
         head = SnapshotRef(id=made.id, identity=str(made.id))
         if made.revert is None:
-            body = CutCommitted(decision=made.id, digest=made.digest, table="t", snapshot=head)
+            there = {name for name in made.tables if self.random.random() < 0.9}
+            body = CutCommitted(
+                decision=made.id,
+                digest=made.digest,
+                table="t",
+                snapshot=head,
+                tables={name: head if self.random.random() < 0.8 else None for name in sorted(there)},
+                left_out=tuple(sorted(made.tables.keys() - there)),
+            )
             return self._append(EventType.CUT_COMMITTED, body)
         text = undo.revert_digest(made) or ""
         gone = CutReverted(decision=made.id, digest=text, table="t", snapshot=head)
