@@ -55,16 +55,20 @@ def as_of(table: Table, user: str, decision: int, snapshot: int | None) -> AsOf 
     """Return a table as of a commit; None if that is not there any more."""
     if snapshot is not None and table.snapshot_by_id(snapshot) is not None:
         return AsOf(table, snapshot)
-    if decision_of(table, user) != decision:
-        return None
     newest = table.current_snapshot()
+    made, sequence = mark_of(table, user)
+    if made != decision or sequence > (newest.sequence_number or 0 if newest is not None else 0):
+        return None
     return AsOf(table, newest.snapshot_id if newest is not None else None)
 
 
-def decision_of(table: Table, user: str) -> int:
-    """Return the newest commit of a user in a table, as its mark has it; 0: there is none."""
-    uuid, _, rest = table.properties.get(f"sluicegate.committed.{user}", "").partition(":")
-    return int(rest.partition(":")[0]) if uuid == str(table.metadata.table_uuid) else 0
+def mark_of(table: Table, user: str) -> tuple[int, int]:
+    """Return the newest commit of a user in a table and its sequence number, as its mark has it; 0: none.
+
+    A mark survives a rollback. A table whose newest snapshot is older than the mark was rolled back.
+    """
+    uuid, *rest = table.properties.get(f"sluicegate.committed.{user}", "").split(":")
+    return (int(rest[0]), int(rest[1])) if uuid == str(table.metadata.table_uuid) else (0, 0)
 
 
 def main(uri: str, user: str, anchor: str, further: Mapping[str, str]) -> None:

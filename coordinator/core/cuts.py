@@ -538,8 +538,11 @@ def outcome_problem(log: Log, body: CutCommitted | CutReverted) -> Problem | Non
 
 
 def _note_tables(state: LogState, made: Decision, body: CutCommitted) -> None:
-    """Note the new snapshots of the further tables; a table in the place of another one has none."""
-    for name, snapshot in body.tables.items():
+    """Note the new snapshots of the further tables; a table in the place of another one has none.
+
+    One that is left out is touched, too: once it is named again, it must show the decision, or be repaired.
+    """
+    for name, snapshot in {**body.tables, **dict.fromkeys(body.left_out)}.items():
         before = state.registered(name, made.tables[name]) if name in made.tables else None
         if before is not None:
             newest = TableVersion(decision=made.id, snapshot=snapshot)

@@ -414,7 +414,8 @@ async def state_table(
         raise ReplayRefused(f"{table.place} has decision {later[0]} after snapshot {head.id}. {shown}")
     logged = await _digests(connected, stream)
     for past in history.commits:
-        ours = past.commit_user == user and past.digest and past.decision >= min(logged, default=0)
+        # Decisions before the log are those of an account, and known by their ids alone.
+        ours = past.commit_user == user and past.digest and past.decision > connected.start.state.decided
         if ours and past.digest not in logged.get(past.decision, ()):
             raise ReplayRefused(
                 f"{table.place}: snapshot {past.ref.id} has decision {past.decision}, and the log has none "

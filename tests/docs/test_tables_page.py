@@ -173,3 +173,13 @@ def test_the_example_prints_each_table(shop: Shop, capsys: pytest.CaptureFixture
         f"anchor: snapshot {cut['anchor']}, 3 rows",
         f"items: snapshot {cut['tables']['items'][1]}, 5 rows",
     ]
+
+
+def test_the_example_takes_no_state_of_a_table_that_was_rolled_back(shop: Shop) -> None:
+    """Its mark survives the rollback, and the snapshot of the vector is gone."""
+    table = shop.table("items")
+    with table.manage_snapshots() as changes:
+        changes.rollback_to_snapshot(table.snapshots()[0].snapshot_id)
+    expire(shop, "items")
+    with pytest.raises(TimeoutError, match="the snapshots of the tables expire"):
+        sums(shop)

@@ -438,7 +438,7 @@ class Truth(Account):
 
     def _note_tables(self, verdict: Verdict, body: CutCommitted) -> None:
         verdict.has = {*body.tables}
-        for name, snapshot in body.tables.items():
+        for name, snapshot in {**body.tables, **dict.fromkeys(body.left_out)}.items():
             known = self.tables[name]
             if known.identity == verdict.tables.get(name):
                 known.decision, known.snapshot = body.decision, snapshot
