@@ -218,7 +218,7 @@ async def test_a_batch_write_of_spark_writes_the_table_that_it_names(
         frame.write.format("sluicegate").options(**given).mode("append").save()
 
     async with running(shop.settings(kafka_bootstrap, unique)):
-        with pytest.raises(PySparkException, match=r"the option tables\.itms is missing"):
+        with pytest.raises(PySparkException, match=r"no option tables\.itms gives the name"):
             await spark.call(lambda: save("sunday", 1, "itms"))
         await spark.call(lambda: save("monday", 1, "Refunds"))
         # The call returns when its job is committed, and a repeated one commits nothing.

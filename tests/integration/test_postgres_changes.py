@@ -664,7 +664,7 @@ async def test_transactions_stay_whole_through_kills(
         before = reader.transactions
         await until(lambda: reader.transactions, lambda now: now > before, by=by, log=path)
         # The kill that follows comes somewhere in one of the next commits.
-        await asyncio.sleep(dice.uniform(0, 1))
+        await asyncio.sleep(dice.uniform(0, 1))  # time: a moment of a kill
 
     async def coordinate() -> None:
         for _ in range(COORDINATORS):
@@ -674,7 +674,7 @@ async def test_transactions_stay_whole_through_kills(
         with coordinator_process(settings, log) as process:
             # A wait would watch the tellers, which end before.
             while process.poll() is None:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.05)  # time: between two looks
 
     # What is committed before there is a slot is not copied, so the tellers wait for it.
     with coordinator_process(settings, log), program.started() as process:

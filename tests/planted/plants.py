@@ -765,8 +765,8 @@ PLANTS: Final = (
         "entries change in the order of the policy",
         *(
             SqlCatalog.swap_all,
-            "sorted(changes, key=lambda each: ",
-            "list(changes) or sorted((), key=lambda each: ",
+            "updates.sort(",
+            "list[dict[str, str]]().sort(",
         ),
         GROUPS,
     ),

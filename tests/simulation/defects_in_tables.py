@@ -87,13 +87,6 @@ IN_TABLES: Final = (
         ("change of a table dropped", "end between two tables"),
     ),
     Defect(
-        "tables that lack a decision get it though the anchor lost it",
-        "the anchor's state beside tables that lack a decision",
-        always(True),
-        ("I2",),
-        ("change of a table dropped", "end between two tables", "roll back", "revert", "freeze"),
-    ),
-    Defect(
         "outcomes leave the registry as it is",
         "the registry after an outcome",
         skip,

@@ -109,7 +109,6 @@ SEAMS: Final[dict[str, tuple[Any, str]]] = {
     "the state record": (outbox.Outbox, "record"),
     "the evidence of a further table": (memory_group, "evidence_of"),
     "the question to several tables": (Group, "ask_all"),
-    "the anchor's state beside tables that lack a decision": (Group, "_stands"),
     "the step of a catalog": (memory_group.MemoryCatalog, "commit_all"),
     "files of an event": (replica.Replica, "_add_files"),
     "tables that lack a decision": (commit.Committing, "apart"),
