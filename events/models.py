@@ -606,7 +606,7 @@ class FilesOfSize(Body):
 
 
 class TableSummary(Body):
-    """What a commit added to one table. A coordinator that has not seen a value has null."""
+    """Contents that a commit added to one table. A coordinator that has not seen a value has null."""
 
     table: Uri
     """URI of the table's data."""

@@ -60,7 +60,9 @@ def write(bootstrap: str, lake: Path) -> None:
     open_catalog(lake).close()
     spark = SparkSession.builder.master("local[2]").appName("shop").getOrCreate()
     attach(spark)
+    checkpoints = str(lake / "checkpoints" / "all")
     options = {
+        "checkpointLocation": checkpoints,
         "stream": "shop",
         "region": "all",
         "format": "iceberg",
@@ -76,7 +78,7 @@ def write(bootstrap: str, lake: Path) -> None:
         .option("rowsPerSecond", 50)
         .load()
         .writeStream.foreachBatch(ForeachBatch(options, split))
-        .option("checkpointLocation", str(lake / "checkpoints" / "all"))
+        .option("checkpointLocation", checkpoints)
         .trigger(processingTime="0.5 seconds")
         .start()
     )
@@ -85,7 +87,7 @@ def write(bootstrap: str, lake: Path) -> None:
 
 @dataclass
 class Reads:
-    """What a reader has seen."""
+    """Results of a reader."""
 
     vectors: int = 0
     """Reads of both tables by the vector."""

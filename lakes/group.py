@@ -378,7 +378,7 @@ class Group(Generic[S, C]):
         state = self._anchor.load()
         if (reason := self._transactions.scope(state)) is not None:
             return Refused(f"the anchor: {reason}")
-        if request.apart and not self._stands(request, state):
+        if request.apart and request.head is not None and not self._has(request, state):
             return OVERTAKEN
         parts = {name: part.known for name, part in sorted(request.tables.items())}
         for name, found in self._states(parts).items():
@@ -411,17 +411,16 @@ class Group(Generic[S, C]):
             members.insert(0, Member("", self._anchor, own.with_vector(vector)))
         return self._commit(request, members, done, Unchanged(self._anchor, state) if request.apart else None)
 
-    def _stands(self, request: CommitRequest, anchor: S) -> bool:
-        """Return True if the anchor has the decision of a request, or newer ones of ours on top of it.
+    def _has(self, request: CommitRequest, anchor: S) -> bool:
+        """Return True if the anchor has the decision of a request, as it had when it was asked.
 
-        It may have been rolled back since it was asked, and have another commit in its place.
+        It may have been rolled back since, and have another commit in its place, and newer ones on top.
         """
         if self._anchor.describe(anchor)[0] != self._anchor.identity():
             return False
         asked = request.decision, request.digest
-        seen = self._anchor.evidence(anchor, asked, TableVersion(decision=asked[0], snapshot=request.head))
-        newer = seen.contradiction is not None and (seen.contradiction.number or 0) > request.decision
-        return seen.has or newer
+        newest = TableVersion(decision=request.decision, snapshot=request.head)
+        return self._anchor.evidence(anchor, asked, newest).has
 
     def _compose(self, name: str, request: CommitRequest, part: TablePart, state: S) -> C | Publication:
         """Return a table's part of a commit. What was composed on the same state is not composed again."""
@@ -459,6 +458,8 @@ class Group(Generic[S, C]):
             return OutcomeUnknown(str(error))
         self._composed.clear()
         anchor, tables = request.head, dict(done)
+        if anchor is None and unchanged is not None:
+            anchor = self._anchor.head(unchanged.state)
         for name, table, composed in members:
             table.remember(composed)
             if name:

@@ -237,7 +237,10 @@ class CommitRequest:
     vector: Mapping[str, TableVersion] = field(default_factory=dict)
     """All further tables of the stream as of the decision before."""
     apart: bool = False
-    """True: the anchor has the decision and is not changed; the further tables here lack it."""
+    """True: the anchor has the decision and is not changed; the further tables here lack it.
+
+    `head` is its snapshot there then, and must be there still. None: the log has the outcome of the decision,
+    so that nothing takes it back."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,8 +242,11 @@ def _as_of(table: Table, decision: int, snapshot: int | None) -> DataScan | None
     """Return a scan of a table as of a decision; None if it has neither the snapshot nor that mark."""
     if snapshot is not None and table.snapshot_by_id(snapshot) is not None:
         return table.scan(snapshot_id=snapshot)
-    mark = table.properties.get(f"sluicegate.committed.{_USER}", ":0").split(":")
-    return table.scan() if int(mark[1]) == decision else None
+    # A mark survives a rollback, which its sequence number shows.
+    _, made, sequence, *_ = table.properties.get(f"sluicegate.committed.{_USER}", ":0:0").split(":")
+    newest = table.current_snapshot()
+    there = (newest.sequence_number or 0) if newest is not None else 0
+    return table.scan() if int(made) == decision and int(sequence) <= there else None
 
 
 def sums_of_flights(scan: DataScan) -> Sums:

@@ -253,10 +253,10 @@ class _Tables(NamedTuple):
         """Return those whose streams the settings lack. Raises UserError if one has another table there."""
         streams = settings.streams if settings is not None else {}
         for name, table in self.locations.items():
-            other = name in streams and streams[name].table != table
-            if name in streams and (
-                self.further.items() - _further_of(streams[name]).items() or (other and streams[name].tables)
-            ):
+            if name not in streams:
+                continue
+            further, other = _further_of(streams[name]), streams[name].table != table
+            if self.further.items() - further.items() or (other and further):
                 raise UserError(
                     f"{path} exists, and its stream {name} has other further tables. Change "
                     f"[streams.{key(name)}.tables] there and send SIGHUP, or leave out --stream and --table"

@@ -69,7 +69,7 @@ class StreamMachine:
         record = record or StateRecord(stream=stream, applied=-1, low_water=0, state=LogState())
         self.settings = settings
         self.replica = Replica(stream, partition, record.state, record.applied)
-        self.table = record.table.model_copy(deep=True)
+        self.table = record.table.model_copy()
         self.low_water = record.low_water
         """The smallest offset that this coordinator reads."""
         self.position = self.low_water

@@ -169,10 +169,7 @@ class Repair:
             further.note(finding)
             return
         await self._refuse_if_owned()
-        beside = (logged.outcome.snapshot if logged.outcome is not None else None) or (
-            anchor.history.commits[0].ref
-        )
-        made = await self._table.complete(logged, name, known, beside, bodies)
+        made = await self._table.complete(logged, name, known, bodies)
         at = f" as snapshot {made.id}" if made else ""
         note(f"decision {number} is in the table {name}{at}")
         done = finding._replace(snapshots=(made,) if made else ())

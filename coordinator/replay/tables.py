@@ -257,20 +257,19 @@ class ReplayTable:
         logged: LoggedDecision,
         name: str,
         known: KnownTable,
-        beside: SnapshotRef,
         bodies: dict[int, WrittenEvent],
     ) -> SnapshotRef | None:
         """Bring a decision that this table has, the anchor, into a further table that lacks it.
 
-        It is published on the state that shows that it lacks it. `beside`: a snapshot of this table. Returns
-        the new snapshot. Raises ReplayRefused.
+        It is published on the state that shows that it lacks it. Returns the new snapshot. Raises
+        ReplayRefused.
         """
         made, policy = logged.decision, logged.policy
         offsets = tuple(logged.offsets_of(name))
         effect = Publish(
             decision=made.id,
             digest=made.digest,
-            head=beside,
+            head=None,
             watermark=made.watermark,
             offsets=offsets,
             allowed_locations=policy.allowed_locations,

@@ -784,6 +784,14 @@ class StreamSettings(Section):
         )
 
 
+def _places(stream: StreamSettings) -> list[str]:
+    """Return the address of a stream's table, and the entries of all its tables in their catalog."""
+    options = stream.adapter_options()
+    names = [each.identifier for each in stream.tables.values()] + [options.get("identifier", "")]
+    entries = [f"{options['uri']} {each}" for each in names if each] if "uri" in options else []
+    return [stream.table.rstrip("/"), *entries]
+
+
 class Settings(BaseSettings):
     """All settings of the service. The constructor reads neither file nor environment; `load` does."""
 
@@ -835,24 +843,12 @@ class Settings(BaseSettings):
         }
         owners: dict[tuple[str, str], str] = {}
         for name, stream in named.items():
-            catalog = stream.options.get("uri")
-            entries = [each.identifier for each in stream.tables.values()]
-            entries += [each.get_secret_value() for each in [stream.options.get("identifier")] if each]
-            places = [stream.table.rstrip("/")]
-            places += [f"{catalog.get_secret_value()} {each}" for each in entries] if catalog else []
-            other = next(
-                (
-                    each
-                    for each in (owners.setdefault((place, stream.commit_user), name) for place in places)
-                    if each != name
-                ),
-                name,
-            )
-            if other != name:
-                raise ValueError(
-                    f"{other} and {name} commit to one table as one commit_user, so neither could tell "
-                    "its own commits; give each a commit_user of its own"
-                )
+            for place in _places(stream):
+                if (other := owners.setdefault((place, stream.commit_user), name)) != name:
+                    raise ValueError(
+                        f"{other} and {name} commit to one table as one commit_user, so neither could tell "
+                        "its own commits; give each a commit_user of its own"
+                    )
         return named
 
     @model_validator(mode="after")

@@ -96,9 +96,7 @@ class StreamRunner:
         self._partition = partition
         self._kafka = StreamAppender(self.stream, partition.number, links)
         self._files = StreamFiles(settings, links, partition)
-        self._files.table.doubted = machine.table.doubted
-        self._doubted: dict[str, int] = {}
-        """As of the newest record."""
+        self._files.table.doubted = dict(machine.table.doubted)
         self._tables = TableWatch(self._files.table, links.settings.table_check_interval)
         self._warnings: dict[str, tuple[Condition, ...]] = {}
         """Conditions that others than the core found, by who found them."""
@@ -227,8 +225,8 @@ class StreamRunner:
     def report(self) -> None:
         """Log the conditions that began or ended, and set their gauges."""
         self.warn("tables", [*self._tables.conditions(self.machine.replica.state)])
-        if self._doubted != self.machine.table.doubted:
-            self._doubted = dict(self.machine.table.doubted)
+        if self.machine.table.doubted != (doubted := dict(self._files.table.doubted)):
+            self.machine.table.doubted = doubted
             self.machine.outbox.note_change()
         self.telemetry.conditions(self.machine.conditions())
 

@@ -101,7 +101,7 @@ def _touched(sizes: Sizes, *, named: bool, sized: bool) -> Touched:
 
 @dataclass
 class Counts:
-    """What a decision adds to one table."""
+    """Counts of one table in a decision."""
 
     rows: int = 0
     size: int = 0

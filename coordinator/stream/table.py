@@ -162,7 +162,7 @@ class StreamTable:
         self.tally: Tally | None = None
         """Of the last publication whose events were read."""
         self.doubted: dict[str, int] = {}
-        """As `TableProgress.doubted`, in which the runner keeps it."""
+        """As `TableProgress.doubted`, into which the runner copies it."""
         self.broken: dict[int, tuple[bytes, Problem]] = {}
         """Bodies that turned out to be unreadable, by offset, with the problem."""
         self._passed: dict[int, Passed] = {}
@@ -521,7 +521,10 @@ class StreamTable:
             problem = found.get(name)
             if problem is None:
                 self.doubted.pop(name, None)
-            elif isinstance(problem, Problem) and problem.cause is not None:
+                continue
+            cause = problem.cause if isinstance(problem, Problem) else None
+            # One with a later commit lacks nothing: its outcome is perhaps under way.
+            if cause is not None and (cause.number or 0) < known.newest.decision:
                 self.doubted[name] = known.newest.decision
         return found
 

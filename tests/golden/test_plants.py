@@ -278,7 +278,7 @@ PLANTS: Final = (
     Plant(
         "tables that lack a decision get it though the anchor lost it",
         Group,
-        "_stands",
+        "_has",
         lambda right: lambda self, request, anchor: True,
         "tables/2_a_zombie_completes_what_was_reverted",
     ),

@@ -1,10 +1,11 @@
 """The real service, in this process or in one of its own, started and stopped by tests."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,37 @@ def settings_for(
             **more,
         }
     )
+
+
+def config_of_tables(
+    folder: Path,
+    bootstrap: str,
+    prefix: str,
+    stream: str,
+    table: Path | str,
+    tables: Mapping[str, str],
+    uri: str,
+) -> Path:
+    """Write the settings of a coordinator of one stream with further tables in one catalog of Iceberg."""
+    settings: dict[str, Mapping[str, object]] = {
+        "kafka": {
+            "bootstrap_servers": bootstrap,
+            "topic_prefix": prefix,
+            "group_id": prefix,
+            "session_timeout": 6,
+        },
+        f"streams.{stream}": {"format": "iceberg", "table": str(table)},
+        f"streams.{stream}.tables": tables,
+        f"streams.{stream}.options": {"uri": uri},
+    }
+    lines = [
+        line
+        for section, values in settings.items()
+        for line in (f"[{section}]", *(f"{name} = {json.dumps(value)}" for name, value in values.items()), "")
+    ]
+    found = folder / "sluicegate.toml"
+    found.write_text("\n".join(lines), encoding="utf-8")
+    return found
 
 
 @asynccontextmanager

@@ -1,7 +1,6 @@
 """The example of orders and their items: sums agree for a reader by the vector through 20 kills."""
 
 import asyncio
-import json
 import os
 import random
 import runpy
@@ -14,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.integration.coordinator import coordinator_process
+from tests.integration.coordinator import config_of_tables, coordinator_process
 from tests.integration.job import make_topics
 from tests.integration.waiting import until, watched
 
@@ -49,30 +48,6 @@ class Reader(threading.Thread):
         assert self.error is None, self.error
 
 
-def config(lake: Path, bootstrap: str, prefix: str) -> Path:
-    found = lake / "sluicegate.toml"
-    found.write_text(
-        f"""
-[kafka]
-bootstrap_servers = "{bootstrap}"
-topic_prefix = "{prefix}"
-group_id = "{prefix}"
-session_timeout = 6
-
-[streams.shop]
-format = "iceberg"
-table = {json.dumps(str(lake / "shop" / "orders"))}
-
-[streams.shop.tables]
-items = "shop.items"
-
-[streams.shop.options]
-uri = "sqlite:///{lake / "catalog.db"}"
-"""
-    )
-    return found
-
-
 @pytest.mark.kafka
 @pytest.mark.long
 @pytest.mark.matrix
@@ -83,7 +58,10 @@ async def test_orders_agree_with_their_items_through_kills(
     monkeypatch.syspath_prepend(str(EXAMPLES))
     example = runpy.run_path(str(EXAMPLES / "orders_and_items.py"))
     await make_topics(kafka_bootstrap, unique)
-    settings, log, dice = config(tmp_path, kafka_bootstrap, unique), tmp_path / "log", random.Random(unique)
+    uri = f"sqlite:///{tmp_path / 'catalog.db'}"
+    place = tmp_path, kafka_bootstrap, unique, "shop", tmp_path / "shop" / "orders"
+    settings = config_of_tables(*place, {"items": "shop.items"}, uri)
+    log, dice = tmp_path / "log", random.Random(unique)
     example["open_catalog"](tmp_path).close()
     command = [sys.executable, str(EXAMPLES / "orders_and_items.py"), "write", kafka_bootstrap, str(tmp_path)]
     environment = {**os.environ, "TOPIC_PREFIX": unique}

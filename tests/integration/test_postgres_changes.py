@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import json
 import os
 import random
 import runpy
@@ -23,7 +22,7 @@ from psycopg.conninfo import make_conninfo
 
 from sluicegate.failpoints.points import VARIABLE
 from tests.contracts.lakes.iceberg_lake import open_library
-from tests.integration.coordinator import coordinator_process, running, settings_for
+from tests.integration.coordinator import config_of_tables, coordinator_process, running, settings_for
 from tests.integration.job import make_topics
 from tests.integration.waiting import exit_status, tail, until, wait_until, watched
 
@@ -723,25 +722,5 @@ async def test_transactions_stay_whole_through_kills(
 def config(root: Path, bootstrap: str, prefix: str) -> Path:
     """Write the settings of a coordinator."""
     stream = stream_of(root, *TABLES)
-    tables = "\n".join(f"{name} = {json.dumps(identifier)}" for name, identifier in stream["tables"].items())
-    found = root / "sluicegate.toml"
-    found.write_text(
-        f"""
-[kafka]
-bootstrap_servers = "{bootstrap}"
-topic_prefix = "{prefix}"
-group_id = "{prefix}"
-session_timeout = 6
-
-[streams.{STREAM}]
-format = "iceberg"
-table = {json.dumps(stream["table"])}
-
-[streams.{STREAM}.tables]
-{tables}
-
-[streams.{STREAM}.options]
-uri = {json.dumps(stream["options"]["uri"])}
-"""
-    )
-    return found
+    place = root, bootstrap, prefix, STREAM, stream["table"]
+    return config_of_tables(*place, stream["tables"], stream["options"]["uri"])
