@@ -200,13 +200,12 @@ class Checks:
 
         `replicas` have the names and the positions of their processes.
         """
-        mine, right = self.reference.state, dict[str, object]()
+        mine = self.reference.state
         for process, position, replica in replicas:
             if position != self._read or replica.applied != self.reference.applied:
                 continue
-            right = right or mine.model_dump()
-            found = replica.state.model_dump()
-            if right != found:
+            if replica.state != mine:
+                found, right = replica.state.model_dump(), mine.model_dump()
                 other = {name: (found[name], right[name]) for name in right if right[name] != found[name]}
                 raise Violation("I4", f"{process} has another state than the whole log: {other}")
             replica.finish_refill()
