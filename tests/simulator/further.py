@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from sluicegate.coordinator.core.state_record import Condition
-from sluicegate.events.problems import Code
+from sluicegate.events.problems import CauseCode, Code
 from sluicegate.lakes.port import CommitRequest
 from tests.doubles.memory_lake import MemorySnapshot, MemoryTable
 from tests.simulator.dice import Dice
@@ -180,8 +180,9 @@ class Further:
         if made is not None and made.body.decision in refused:
             named |= made.tables.keys()
             self._give_up_if_gone(dice)
+        shown = {p.table for p in problems if p.cause is not None and p.cause.code is CauseCode.OTHER_NEWEST}
         for name in sorted(named & world.further.keys()):
-            self._help(name, dice)
+            self._help(name, dice, name in shown)
         self._see_to_names(dice)
 
     def _put_back(self, name: str) -> None:
@@ -215,14 +216,16 @@ class Further:
                 self._replaced.discard(name)
                 self._add(name)
 
-    def _help(self, name: str, dice: Dice) -> None:
-        """Repair the history of a table that contradicts the log."""
+    def _help(self, name: str, dice: Dice, refused: bool) -> None:
+        """Repair the history of a table that contradicts the log; `refused`: by what it shows."""
         world, table, known = self.world, self.world.further[name], self.truth.tables.get(name)
         if known is None or known.identity != table.identity or not self._is_there(name):
             return
-        if newest_of(table) == known.decision:
+        # A table may be right, and unable to show it: its history has expired, and more may be rolled back.
+        right = newest_of(table) == known.decision
+        if right and not refused:
             return
-        way = dice.pick(("restore", "repair", "state"))
+        way = "state" if right else dice.pick(("restore", "repair", "state"))
         if way == "restore" and name in world.former:
             former = world.former.pop(name)
             table.rollback(0)
@@ -254,7 +257,7 @@ class Further:
             each
             for each in self.truth.verdicts
             if each.tables.get(name) == table.identity
-            and name in each.has
+            and each.outcome == "committed"
             and each.body.decision not in there.keys() | given_up
         ]
         if not lacking or lacking[0].body.decision < max(there, default=0):

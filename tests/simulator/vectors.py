@@ -198,7 +198,8 @@ class Vectors:
         found = [
             each.body.decision
             for each in self._touching(name, identity)
-            if each.body.decision <= decision and (name in each.has or each.body.decision == decision)
+            if each.body.decision <= decision
+            and (each.outcome == "committed" or each.body.decision == decision)
         ]
         stands = [n for n in found if n < decision or not self._is_undone(n)]
         return max(stands, default=0)
