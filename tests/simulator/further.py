@@ -176,14 +176,14 @@ class Further:
         problems = [each.problem for each in conditions]
         named = {each.table for each in problems if each.table is not None}
         refused = {each.number for each in problems if each.code in (Code.COMMIT_REFUSED, Code.TABLES_APART)}
-        made = self.truth.open
+        made, held = self.truth.open, set[str]()
         if made is not None and made.body.decision in refused:
-            named |= made.tables.keys()
+            held = {*made.tables}
             self._give_up_if_gone(dice)
         shown = {p.table for p in problems if p.cause is not None and p.cause.code is CauseCode.OTHER_NEWEST}
-        for name in sorted(named & world.further.keys()):
+        for name in sorted((named | held) & world.further.keys()):
             self._help(name, dice, name in shown)
-        self._see_to_names(dice)
+        self._see_to_names(dice, held)
 
     def _put_back(self, name: str) -> None:
         self.world.catalog.tables[self.world.identifiers[name]] = self.world.further[name]
@@ -200,15 +200,18 @@ class Further:
             region = dice.pick(sorted(made.moves))
             self.command(command="revert", decision=made.body.decision, region=region)
 
-    def _see_to_names(self, dice: Dice) -> None:
-        """Add the names that are needed, and let those of a table that was made again out for a while."""
+    def _see_to_names(self, dice: Dice, held: set[str]) -> None:
+        """Add the names that are needed, and let those of a table that was made again out for a while.
+
+        `held`: the tables of a decision that is refused. Only settings tell that one has another name now.
+        """
         world = self.world
         for name, table in world.further.items():
             logged = self.truth.identity_of(name)
             if name in world.settings and logged not in (None, table.identity) and self._is_there(name):
                 self._leave_out(name)
                 self._replaced.add(name)
-        needed = {*world.job_tables} | self.truth.unknown() | self._replaced
+        needed = {*world.job_tables} | self.truth.unknown() | self._replaced | held
         for name in sorted(needed - world.settings.keys()):
             if self.truth.identity_of(name) in (None, world.further[name].identity) and dice.chance(0.5):
                 if name in self._replaced:
