@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
 
-# The coordinator: no Java, no Spark, no test tools.
+# The coordinator: no Java, no Spark, no test tools. Each package has wheels for amd64 and arm64.
 FROM python:3.12-slim AS build
 
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
@@ -19,7 +19,8 @@ RUN awk '/^uv==/ { found = 1 } found { print } found && !/\\$/ { exit }' require
 # uv checks the hashes of a constraints file, so that the one lock file also covers a part of what it names.
 RUN --mount=type=cache,target=/var/cache/uv \
     uv pip install --python /opt/sluicegate --no-build --constraint requirements.lock \
-        --requirements pyproject.toml --extra delta --extra iceberg --extra paimon --extra object-stores
+        --requirements pyproject.toml --extra delta --extra iceberg --extra paimon --extra object-stores \
+        --extra glue --extra postgres --extra openlineage --extra otel
 
 # setuptools, which builds the project, comes from the same lock file.
 COPY . .
@@ -49,4 +50,5 @@ WORKDIR /var/lib/sluicegate
 EXPOSE 8080
 STOPSIGNAL SIGTERM
 
-CMD ["sluicegate", "run", "--config", "/etc/sluicegate/sluicegate.toml"]
+ENTRYPOINT ["sluicegate"]
+CMD ["run", "--config", "/etc/sluicegate/sluicegate.toml"]
