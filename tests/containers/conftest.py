@@ -3,7 +3,6 @@
 import os
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -29,9 +28,9 @@ def engine() -> None:
 
 
 @pytest.fixture
-def compose(engine: None, tmp_path: Path, unique: str) -> Iterator[Compose]:
+def compose(engine: None, unique: str) -> Iterator[Compose]:
     """Give a deployment of docker-compose.yml under a name of its own, and remove all of it at the end."""
-    deployment = Compose(f"sluicegate-{unique}".lower(), tmp_path)
+    deployment = Compose(f"sluicegate-{unique}".lower())
     try:
         yield deployment
     finally:

@@ -38,6 +38,33 @@ def test_the_coordinator_needs_only_its_streams_in_the_file(document: dict[str, 
     assert f":{settings.http.port}/readyz" in coordinator["healthcheck"]["test"][-1]
 
 
-def test_every_service_has_a_health_check_and_every_named_volume_exists(document: dict[str, Any]) -> None:
-    assert all("healthcheck" in service for service in document["services"].values())
+def test_the_coordinator_starts_after_the_service_that_creates_the_topics(document: dict[str, Any]) -> None:
+    topics, coordinator = (document["services"][each] for each in ("topics", "coordinator"))
+    # Only one of the two builds the image. The other takes it, and never one of that name from elsewhere.
+    assert topics["image"] == coordinator["image"]
+    assert ("build" in topics, topics["pull_policy"], "build" in coordinator) == (False, "never", True)
+    assert topics["depends_on"] == {"kafka": {"condition": "service_healthy"}}
+    assert coordinator["depends_on"]["topics"] == {"condition": "service_completed_successfully"}
+    assert topics["environment"] == coordinator["environment"]
+    assert topics["volumes"] == coordinator["volumes"][:1]
+    assert "restart" not in topics
+
+
+def test_the_settings_of_the_compose_file_work_unmodified(document: dict[str, Any]) -> None:
+    coordinator = document["services"]["coordinator"]
+    file, warehouse = coordinator["volumes"]
+    default = file["source"].removeprefix("${SLUICEGATE_CONFIG:-").removesuffix("}")
+    settings = load(COMPOSE_FILE.parent / default, coordinator["environment"])
+    folder = warehouse.rpartition(":")[2]
+    assert [each.table.startswith(f"{folder}/") for each in settings.streams.values()] == [True]
+    dockerfile = (COMPOSE_FILE.parent / "Dockerfile").read_text(encoding="utf-8")
+    assert f"--owner 10001 --group 10001 {folder}\n" in dockerfile
+
+
+def test_every_service_that_stays_has_a_health_check_and_every_named_volume_exists(
+    document: dict[str, Any],
+) -> None:
+    staying = {name for name, service in document["services"].items() if "restart" in service}
+    assert staying == {"kafka", "valkey", "coordinator"}
+    assert all("healthcheck" in document["services"][each] for each in staying)
     assert set(document["volumes"]) == {"kafka-data", "warehouse"}

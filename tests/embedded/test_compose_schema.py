@@ -8,6 +8,8 @@ from compose_pydantic import ComposeSpecification  # type: ignore[import-not-fou
 
 from tests.servers import COMPOSE_FILE
 
+NAMES = ("kafka", "valkey", "topics", "coordinator")
+
 
 @pytest.fixture
 def document() -> dict[str, Any]:
@@ -16,4 +18,4 @@ def document() -> dict[str, Any]:
 
 
 def test_the_compose_file_follows_the_schema(document: dict[str, Any]) -> None:
-    assert set(ComposeSpecification.model_validate(document).services) == {"kafka", "valkey", "coordinator"}
+    assert set(ComposeSpecification.model_validate(document).services) == {*NAMES}

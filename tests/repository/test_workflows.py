@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from tests.deploy.tools import of_the_system, of_this_environment, run
 from tests.repository.test_layout import ROOT
@@ -23,6 +24,11 @@ SCHEMAS: Final = {
 def workflow(name: str) -> dict[str, Any]:
     loaded: dict[str, Any] = yaml.safe_load((FOLDER / "workflows" / name).read_text(encoding="utf-8"))
     return loaded
+
+
+def steps_of(file: str, job: str) -> str:
+    """Return the commands of a job."""
+    return "\n".join(each.get("run", "") for each in workflow(file)["jobs"][job]["steps"])
 
 
 @pytest.mark.slow
@@ -61,12 +67,40 @@ def test_the_workflow_runs_each_python_that_the_project_accepts() -> None:
 def test_the_job_with_an_engine_fails_without_one() -> None:
     job = workflow("ci.yml")["jobs"]["engine"]
     assert job["env"] == {"SLUICEGATE_TEST_ENGINE": "required", "SLUICEGATE_TEST_TOOLS": "required"}
-    commands = "\n".join(each.get("run", "") for each in job["steps"])
+    commands = steps_of("ci.yml", "engine")
     assert "docker info" in commands
     folders = re.findall(r"tests/[\w/.]+", commands)
     assert {"tests/containers", "tests/deploy", "tests/repository"} <= {*folders}
     assert all((ROOT / each).exists() for each in folders)
     assert "continue-on-error" not in (FOLDER / "workflows" / "ci.yml").read_text(encoding="utf-8")
+
+
+def test_both_architectures_of_a_release_are_built_and_run_before() -> None:
+    (pushed,) = re.findall(r"--platform (\S+) --push", steps_of("release.yml", "image"))
+    built = steps_of("ci.yml", "engine")
+    (loop,) = re.findall(r"for each in (.+); do\n", built)
+    assert pushed.split(",") == loop.split() == ["linux/amd64", "linux/arm64"]
+    assert 'docker run --rm --platform "$each"' in built
+
+
+@pytest.mark.slow
+def test_the_weekly_audit_takes_each_package_of_the_lock_file() -> None:
+    (command,) = re.findall(r"^\.venv/bin/pip-audit .*$", steps_of("weekly.yml", "packages"), re.MULTILINE)
+    program, *arguments = command.split()
+    done = run(of_this_environment(Path(program).name), *arguments, "--dry-run", cwd=ROOT)
+    found = re.search(r"would have audited (\d+) packages", done.stderr)
+    assert found is not None, done.stderr
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    requirements = map(Requirement, re.findall(r"^([a-z].*==.*?) *\\$", lock, re.MULTILINE))
+    assert int(found[1]) == sum(each.marker is None or each.marker.evaluate() for each in requirements)
+
+
+def test_the_weekly_scan_is_of_the_image_and_fails() -> None:
+    commands = steps_of("weekly.yml", "image")
+    assert "docker info" in commands
+    assert "docker build --pull --tag sluicegate-coordinator ." in commands
+    assert re.search(r"^grype docker:sluicegate-coordinator .*--fail-on high$", commands, re.MULTILINE)
+    assert "continue-on-error" not in (FOLDER / "workflows" / "weekly.yml").read_text(encoding="utf-8")
 
 
 def test_a_release_waits_for_all_checks() -> None:
