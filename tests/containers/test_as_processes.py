@@ -108,6 +108,9 @@ def test_its_commands_start_a_coordinator_that_commits(
         process.wait()
 
 
-def test_the_stream_and_the_table_are_those_of_the_container_tests() -> None:
+def test_the_settings_and_the_page_have_the_table_of_the_container_tests() -> None:
     text = (EXAMPLES / "compose.toml").read_text(encoding="utf-8")
     assert re.findall(r"^\[streams\.(\w+)\]\ntable = \"(.+)\"$", text, re.MULTILINE) == [("orders", TABLE)]
+    page = (EXAMPLES.parent / "docs" / "install.md").read_text(encoding="utf-8")
+    assert f"/examples/own_table.py kafka:9092 orders /examples/orders.csv {TABLE}\n" in page
+    assert f"/examples/read_rows.py {TABLE}\n" in page

@@ -179,7 +179,7 @@ port = 0
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SLUICEGATE"))
     }
-    program = [image.folder / "bin" / "sluicegate", "run", "--config", settings]
+    program = [str(image.folder / "bin" / "sluicegate"), "run", "--config", str(settings)]
     with log.open("ab") as output:
         traced = {**kept, "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}
         process = subprocess.Popen(program, env=traced, stdout=output, stderr=output)
@@ -187,7 +187,7 @@ port = 0
         for name, table in tables.items():
             words = [f"{key}={value}" for key, value in uri.get(name, {}).items()]
             more = [word for each in words for word in ("--option", each)]
-            job = [kafka_bootstrap, name, EXAMPLES / "orders.csv", table, "--format", name, *more]
+            job = [kafka_bootstrap, name, str(EXAMPLES / "orders.csv"), str(table), "--format", name, *more]
             told = image.call("python", EXAMPLES / "own_table.py", *job, "--topic-prefix", unique)
             assert told == "committed: 3 new rows\n", name
             read = image.call("python", EXAMPLES / "read_rows.py", table, *uri.get(name, {}).values())
