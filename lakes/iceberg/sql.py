@@ -17,6 +17,7 @@ from sqlalchemy.pool import NullPool
 
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
+from sluicegate.installation import install_command
 from sluicegate.lakes.group import GroupTable, Member, Unchanged
 from sluicegate.lakes.iceberg.catalog import (
     Identifier,
@@ -355,10 +356,11 @@ def _engine(uri: str, pooled: bool) -> Engine:
             url = url.set(query={**_POSTGRES, **url.query})
         return create_engine(url, pool_pre_ping=True) if pooled else create_engine(url, poolclass=NullPool)
     except (ArgumentError, NoSuchModuleError, ImportError) as error:
-        raise TableRefused(
-            f"the option uri of the catalog cannot be used: {error}. Give the URI of a database as "
-            "SQLAlchemy reads it, and install its driver"
-        ) from error
+        way_out = "Give the URI of a database as SQLAlchemy reads it, and install its driver"
+        if isinstance(error, ImportError) and uri.startswith("postgres"):
+            install = install_command("iceberg", "postgres")
+            way_out = f"Use postgresql+psycopg://, whose driver comes with: {install}"
+        raise TableRefused(f"the option uri of the catalog cannot be used: {error}. {way_out}") from error
 
 
 def _file_of(url: URL) -> str | None:

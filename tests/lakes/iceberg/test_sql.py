@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,7 +18,15 @@ from sluicegate.lakes.iceberg.committer import IcebergCommitter
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.metadata import MAIN
 from sluicegate.lakes.iceberg.sql import SqlCatalog
-from sluicegate.lakes.port import Absent, CommitRequest, Found, LakeUnavailable, OutcomeUnknown, Published
+from sluicegate.lakes.port import (
+    Absent,
+    CommitRequest,
+    Found,
+    LakeUnavailable,
+    OutcomeUnknown,
+    Published,
+    TableRefused,
+)
 from tests.contracts.lakes.harness import USER, Stream, with_commits
 from tests.contracts.lakes.iceberg_lake import TABLE, IcebergLake
 from tests.contracts.lakes.iceberg_rest_lake import PostgresLake
@@ -39,6 +48,17 @@ def test_a_database_that_is_missing_is_not_made(tmp_path: Path) -> None:
     os.rename(f"{lake.database}.away", lake.database)
     assert isinstance(stream.publish(2, head, [event]), Published)
     assert lake.ids() == [1, 2]
+
+
+@pytest.mark.parametrize("uri", ["postgresql+psycopg://db/c", "postgresql://db/c"])
+def test_a_driver_of_postgres_that_is_missing_is_named_with_the_extra_that_brings_one(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(TableRefused) as refused:
+        SqlCatalog(uri, "default", TABLE, Files())
+    assert "Use postgresql+psycopg://, whose driver comes with: pip install" in str(refused.value)
+    assert "[iceberg,postgres]" in str(refused.value)
 
 
 @pytest.mark.slow
