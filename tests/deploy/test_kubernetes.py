@@ -22,8 +22,8 @@ OF_THE_OPERATOR: Final = frozenset({"PrometheusRule", "ServiceMonitor"})
 """Kinds that the Prometheus Operator adds to the API (test_prometheus.py)."""
 
 
-def build(name: str) -> list[dict[str, Any]]:
-    """Return the objects that `kubectl kustomize` makes of a folder."""
+def build(name: str | Path) -> list[dict[str, Any]]:
+    """Return the objects that `kubectl kustomize` makes of a folder, by its path or its name in `FOLDER`."""
     done = run(of_this_environment("kubectl"), "kustomize", FOLDER / name)
     assert (done.returncode, done.stderr) == (0, "")
     return [*yaml.safe_load_all(done.stdout)]
