@@ -2,8 +2,9 @@
 
     python first_rows.py options.toml
 
-The file has the options of the driver (docs/writers/python.md). The table is made if there is none. The address and the
-keys of an object store are in the environment, where both libraries read them. A second run adds the next two orders.
+The file has the options of the driver (docs/writers/python.md). The table is made if there is none. The address
+and the keys of an object store are in the environment, where both libraries read them. A second run adds the
+next two orders.
 """
 
 import sys
@@ -32,7 +33,9 @@ def main(file: Path) -> None:
         driver.complete(checkpoint, [result], source_offsets={"next": first + 2})
         driver.await_commit(checkpoint)
     print(f"committed: {len(rows)} rows")
-    for row in sorted(DeltaTable(options["table"]).to_pyarrow_table().to_pylist(), key=lambda each: each["id"]):
+    for row in sorted(
+        DeltaTable(options["table"]).to_pyarrow_table().to_pylist(), key=lambda each: each["id"]
+    ):
         print(row["id"], row["item"], sep="  ")
 
 

@@ -1,4 +1,4 @@
-"""The chart renders what kustomize builds, follows the schemas of Kubernetes, and refuses values that it does not know."""
+"""The chart renders what kustomize builds, follows the schemas of Kubernetes, and refuses unknown values."""
 
 import copy
 import json
@@ -42,7 +42,9 @@ def plain(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
         each["metadata"].pop("annotations", None)
         each["metadata"].pop("labels", None)
         text = re.sub(r"(sluicegate-settings)-\w+", r"\1", json.dumps(each))
-        text = re.sub(r'"app.kubernetes.io/instance": "\w+", |, "app.kubernetes.io/instance": "\w+"', "", text)
+        text = re.sub(
+            r'"app.kubernetes.io/instance": "\w+", |, "app.kubernetes.io/instance": "\w+"', "", text
+        )
         plainer = json.loads(text)
         for template in pods([plainer]):
             template["metadata"].pop("annotations", None)

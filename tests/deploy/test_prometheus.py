@@ -16,7 +16,7 @@ OBJECT: Final = ROOT / "deploy" / "kubernetes" / "components" / "prometheus" / "
 
 
 def whole(text: str) -> str:
-    """Return the object of kustomize, with other rules: a kustomization reads no file outside of its folder."""
+    """Return the object of kustomize with these rules: it reads no file outside of its folder."""
     head, _, _ = OBJECT.read_text(encoding="utf-8").partition("spec:\n")
     groups = text[text.index("groups:") :].splitlines(keepends=True)
     return f"{head}spec:\n" + "".join(f"  {line}" if line.strip() else line for line in groups)

@@ -9,6 +9,7 @@ import pytest
 from markdown_it import MarkdownIt
 from playwright.async_api import async_playwright
 
+from tests.monitoring.files import alerts
 from tools.docs import generated
 from tools.docs.build import build, main
 from tools.docs.checks import Page, problems, read_page, read_pages
@@ -41,6 +42,13 @@ def place_of(name: str) -> Path:
 @pytest.mark.slow
 def test_each_link_of_the_site_leads_somewhere_and_nothing_is_loaded(site: Path) -> None:
     assert list(problems(site)) == []
+
+
+@pytest.mark.slow
+def test_each_runbook_address_leads_to_a_heading_of_the_site(site: Path, built: Mapping[Path, Page]) -> None:
+    for rule in alerts().values():
+        page, _, anchor = rule["annotations"]["runbook_url"].removeprefix("docs/").partition("#")
+        assert anchor in built[site / place_of(page)].ids
 
 
 def pages() -> Mapping[str, str]:
