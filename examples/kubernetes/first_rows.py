@@ -2,9 +2,9 @@
 
     python first_rows.py options.toml
 
-The file has the options of the driver (docs/writers/python.md). The table is made if there is none. The address
-and the keys of an object store are in the environment, where both libraries read them. A second run adds the
-next two orders.
+The file has the options of the driver (docs/writers/python.md). The table is made if there is none. The
+address and the keys of an object store are in the environment, where both libraries read them. A second run
+adds the next two orders.
 """
 
 import sys

@@ -28,8 +28,7 @@ labels:
 {{- end -}}
 
 {{- define "sluicegate.settings" -}}
-sluicegate.toml: |
-  {{- required "settings is empty: give the text of sluicegate.toml, such as with --set-file settings=sluicegate.toml" .Values.settings | nindent 2 }}
+{{ required "settings is empty: give the text of sluicegate.toml, such as with --set-file settings=sluicegate.toml" .Values.settings | dict "sluicegate.toml" | toYaml }}
 {{- end -}}
 
 {{- define "sluicegate.image" -}}
@@ -95,4 +94,10 @@ envFrom:
     secretName: {{ . }}
     defaultMode: 0440
 {{- end }}
+{{- end -}}
+
+{{/* The topics exist before the members start, which end without them. */}}
+{{- define "sluicegate.hook" -}}
+helm.sh/hook: pre-install,pre-upgrade
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end -}}
