@@ -143,6 +143,23 @@ def test_each_value_reaches_an_object() -> None:
 
 
 @pytest.mark.matrix
+def test_a_created_service_account_has_the_identity_of_the_cloud() -> None:
+    objects = helm.rendered("--set-json", 'serviceAccount.annotations={"example/role": "lake"}')
+    (account,) = (each for each in objects if each["metadata"].get("annotations") == {"example/role": "lake"})
+    spec = of_kind(objects, "Deployment")["spec"]["template"]["spec"]
+    assert (account["kind"], account["metadata"]["name"]) == ("ServiceAccount", spec["serviceAccountName"])
+
+
+@pytest.mark.matrix
+def test_each_switch_leaves_its_objects_out() -> None:
+    off = [f"--set={name}=false" for name in ("topics.create", "podDisruptionBudget.enabled")]
+    objects = helm.rendered(*off, "--set=networkPolicy.enabled=false", "--set=replicas=null")
+    kinds = sorted(each["kind"] for each in objects)
+    assert kinds == ["ConfigMap", "Deployment", "Service", "ServiceAccount"]
+    assert "replicas" not in of_kind(objects, "Deployment")["spec"]
+
+
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -150,7 +167,7 @@ def test_each_value_reaches_an_object() -> None:
         (["--set", "networkPolicy.enable=false"], "enable"),
         (["--set", "replicas=0"], "replicas"),
         (["--set", "image.tag=1.0"], None),
-        (["--set", "settings="], "settings is empty"),
+        (["--set-file=settings=/dev/null"], "settings is empty"),
     ],
 )
 def test_wrong_values_are_refused(arguments: list[str], reason: str | None) -> None:
