@@ -6,11 +6,10 @@ import subprocess
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
 import yaml
 
 from sluicegate.cli.local.jars import cached_directory
-from tests.deploy.tools import REQUIRED
+from tests.deploy.tools import of_the_system
 from tests.repository.test_layout import ROOT
 
 VERSION: Final = "3.22.0"
@@ -20,25 +19,18 @@ EXAMPLE: Final = ROOT / "deploy" / "helm" / "example.yaml"
 
 
 def helm() -> str:
-    """Return Helm: the one on the PATH, else one that Go builds. The first build of each user takes minutes.
-
-    Without both, skip the test, or fail if SLUICEGATE_TEST_TOOLS is `required`.
-    """
-    found = shutil.which("helm")
-    if found is not None:
-        return found
-    go = shutil.which("go")
-    if go is None:
-        reason = "neither Helm nor Go, which builds it, is installed here"
-        if REQUIRED:
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return str(cached_directory(f"helm-{VERSION}", lambda folder: _build(go, folder)) / "helm")
+    """Return Helm: the one on the PATH, else one that Go builds, once for each user in some minutes."""
+    return shutil.which("helm") or str(cached_directory(f"helm-{VERSION}", _build) / "helm")
 
 
-def _build(go: str, folder: Path) -> None:
+def go() -> str:
+    """Return Go. Without it, skip the test, or fail if SLUICEGATE_TEST_TOOLS is `required`."""
+    return of_the_system("go", "Go 1.26 or later")
+
+
+def _build(folder: Path) -> None:
     module = f"helm.sh/helm/v3/cmd/helm@v{VERSION}"
-    subprocess.run([go, "install", module], env=os.environ | {"GOBIN": str(folder)}, check=True)
+    subprocess.run([go(), "install", module], env=os.environ | {"GOBIN": str(folder)}, check=True)
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -1,11 +1,14 @@
 """The objects for the Prometheus Operator have the rules of deploy/prometheus, and addresses that resolve."""
 
+import json
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from sluicegate.cli.local.jars import cached_directory
 from tests.deploy import helm
 from tests.deploy.test_kubernetes import FOLDER, build, of_kind
 from tests.docs.test_links import anchors
@@ -84,3 +87,63 @@ def test_the_operator_scrapes_what_the_service_serves() -> None:
     # The name of the job in the rules.
     assert service["metadata"]["labels"][monitor["jobLabel"]] == "sluicegate"
     assert 'up{job="sluicegate"}' in alerts()["SluicegateMemberDown"]["expr"]
+
+
+OPERATOR: Final = "0.95.2"
+MODULE: Final = f"""\
+module operator
+
+go 1.26
+
+require (
+\tgithub.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring v{OPERATOR}
+\tsigs.k8s.io/yaml v1.6.0
+)
+"""
+PROGRAM: Final = """\
+package main
+
+import (
+\t"io"
+\t"os"
+
+\tv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+\t"sigs.k8s.io/yaml"
+)
+
+func main() {
+\tkinds := map[string]any{"ServiceMonitor": &v1.ServiceMonitor{}, "PrometheusRule": &v1.PrometheusRule{}}
+\ttext, err := io.ReadAll(os.Stdin)
+\tif err == nil {
+\t\terr = yaml.UnmarshalStrict(text, kinds[os.Args[1]])
+\t}
+\tif err != nil {
+\t\tpanic(err)
+\t}
+}
+"""
+"""Reads an object with the types of the operator itself, and refuses a field that they lack."""
+
+
+def compile_reader(folder: Path) -> None:
+    (folder / "go.mod").write_text(MODULE, encoding="utf-8")
+    (folder / "main.go").write_text(PROGRAM, encoding="utf-8")
+    for command in (["mod", "tidy"], ["build", "-o", "operator", "."]):
+        subprocess.run([helm.go(), *command], cwd=folder, check=True)
+
+
+def read(each: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    program = cached_directory(f"prometheus-operator-{OPERATOR}", compile_reader) / "operator"
+    return subprocess.run([program, each["kind"]], input=json.dumps(each), capture_output=True, text=True)
+
+
+@pytest.mark.matrix
+def test_the_operator_reads_the_objects_strictly() -> None:
+    of_chart = helm.rendered("--values", ROOT / "tests" / "deploy" / "everything.yaml")
+    for objects in (of_chart, build("overlays/example")):
+        for kind in ("PrometheusRule", "ServiceMonitor"):
+            found = of_kind(objects, kind)
+            done = read(found)
+            assert done.returncode == 0, done.stderr
+            found["spec"]["unknown"] = 1
+            assert 'unknown field "unknown"' in read(found).stderr
