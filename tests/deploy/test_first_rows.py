@@ -66,7 +66,7 @@ async def write(kafka_bootstrap: str, prefix: str, table: str, folder: Path) -> 
     } | {"table": table, "kafka.bootstrap.servers": kafka_bootstrap, "topic.prefix": prefix}
     file = folder / "options.toml"
     file.write_text("".join(f'"{key}" = "{value}"\n' for key, value in options.items()), encoding="utf-8")
-    command = [sys.executable, FOLDER / "first_rows.py", file]
+    command = [sys.executable, str(FOLDER / "first_rows.py"), str(file)]
     lines: list[str] = []
     stream = {"table": table, "format": options["format"]}
     async with running(settings_for(kafka_bootstrap, prefix, {options["stream"]: stream})):

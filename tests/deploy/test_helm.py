@@ -87,7 +87,8 @@ def test_helm_finds_nothing_wrong_with_the_chart() -> None:
 @pytest.mark.matrix
 @pytest.mark.parametrize("values", [None, helm.EXAMPLE, EVERYTHING], ids=["default", "example", "everything"])
 def test_each_object_follows_the_schema_strictly(values: Path | None) -> None:
-    objects = helm.rendered(*(["--values", values] if values else []), release="lake")
+    arguments = ("--values", values) if values else ()
+    objects = helm.rendered(*arguments, release="lake")
     assert {"Deployment", "Job", "PodDisruptionBudget", "NetworkPolicy"} <= {each["kind"] for each in objects}
     follow_the_schema(objects)
     names = {each["metadata"]["name"] for each in objects}

@@ -108,7 +108,8 @@ def test_the_secrets_have_the_files_of_the_settings(clone: Path, tmp_path: Path)
     made = {}
     for words in of_program("kubectl"):
         if "create" in words:
-            command = [of_this_environment("kubectl"), *words, "--dry-run=client", "--output=json"]
+            kubectl = str(of_this_environment("kubectl"))
+            command = [kubectl, *words, "--dry-run=client", "--output=json"]
             done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
             assert done.returncode == 0, done.stderr
             secret = json.loads(done.stdout)
