@@ -20,7 +20,7 @@ VALUES: Final = helm.CHART / "values.yaml"
 PAGE: Final = ROOT / "docs" / "kubernetes.md"
 HEADING: Final = "| value | default | meaning |\n|---|---|---|\n"
 EVERYTHING: Final = ROOT / "tests" / "deploy" / "everything.yaml"
-"""Every value with another content than by default."""
+"""Every value; texts and numbers differ from the defaults."""
 
 
 def load(file: Path) -> dict[str, Any]:
