@@ -12,6 +12,7 @@ from sluicegate.cli.kafka import StateKey, partition_count, read_own_records, re
 from sluicegate.cli.options import forged_option, json_option, order_options, print_result
 from sluicegate.cli.orders import note_order, require_permissions
 from sluicegate.cli.recovery import remove_view, write_records
+from sluicegate.cli.terminal import progress_line
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.listeners.records import ListenerRecord, encode, furthest
 from sluicegate.coordinator.listeners.records import read_held as read_listener_records
@@ -26,7 +27,7 @@ from sluicegate.coordinator.replay.adoption import (
     read_logged,
     refuse_needless,
 )
-from sluicegate.coordinator.replay.log import open_log
+from sluicegate.coordinator.replay.log import Print, open_log
 from sluicegate.coordinator.replay.tables import open_table
 from sluicegate.coordinator.settings.model import ListenerSettings, Settings
 from sluicegate.coordinator.stream.state_records import base_key, encode_record, listener_key
@@ -304,7 +305,8 @@ def adopt(
     number, after = assignment or (0, 0)
     statement = Stated(stated, number, after) if stated else None
     order = _Order(stream, from_stream or stream, statement, give_up, left_out, forged, dry)
-    found = run_async(settings, _adopt(settings, order))
+    with progress_line(wanted=not as_json) as line:
+        found = run_async(settings, _adopt(settings, order, line.show))
     print_result(_values(stream, found), _lines(order, found), as_json=as_json)
 
 
@@ -328,7 +330,7 @@ class _Found(NamedTuple):
     """Reason for which the former view is still in Redis; None: it is not."""
 
 
-async def _adopt(settings: Settings, order: _Order) -> _Found:
+async def _adopt(settings: Settings, order: _Order, show: Print) -> _Found:
     """Write the records of the adopted stream, the base record first. Raises KafkaError, UserError."""
     stream, former = order.stream, order.former
     own = settings.streams[stream]
@@ -338,8 +340,9 @@ async def _adopt(settings: Settings, order: _Order) -> _Found:
     if isinstance(held.record, Problem) and held.record.code is not Code.STATE_RECORD_MALFORMED:
         raise UserError(format_problem(held.record, stream))
     with open_table(own, stream) as table:
+        show("reading the history of the table")
         commits = await read_commits(table, former)
-        async with open_log(settings, stream) as log:
+        async with open_log(settings, stream, show=show) as log:
             begin = await log.begin()
             logged = await read_logged(log, stream, held, own.commit_user, commits, order.forged)
         refuse_needless(stream, commits, logged, order.give_up, order.stated)

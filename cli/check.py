@@ -26,6 +26,7 @@ from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.kafka import partition_count, read_records
 from sluicegate.cli.options import config_option, json_option, print_result
 from sluicegate.cli.stream_log import known_record, open_log
+from sluicegate.cli.terminal import coloured
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.core.table import TableProgress
 from sluicegate.coordinator.listeners.facts import refusals
@@ -51,7 +52,10 @@ def check(context: click.Context, settings: Settings, as_json: bool) -> None:
     Warnings name what stalls or delays a stream, as its coordinator last recorded it.
     """
     findings = run_async(settings, _check(settings))
-    lines = (f"{finding.verdict:7}  {finding.check}: {finding.detail}" for finding in findings)
+    lines = (
+        f"{coloured(f'{finding.verdict:7}', finding.severity)}  {finding.check}: {finding.detail}"
+        for finding in findings
+    )
     print_result({"checks": [asdict(finding) for finding in findings]}, lines, as_json=as_json)
     context.exit(0 if all(finding.ok for finding in findings) else 1)
 

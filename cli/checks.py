@@ -20,6 +20,7 @@ from redis.exceptions import AuthenticationError, NoPermissionError, RedisError,
 from sluicegate.cli.errors import kafka_away
 from sluicegate.cli.kafka import admin_client, count_members, security
 from sluicegate.cli.orders import settled_keys
+from sluicegate.cli.terminal import Severity
 from sluicegate.coordinator.core.effects import NO_DIGEST
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
@@ -76,6 +77,11 @@ class Finding:
     def verdict(self) -> str:
         """First word of the line."""
         return "WARNING" if self.warning else "OK" if self.ok else "PROBLEM"
+
+    @property
+    def severity(self) -> Severity:
+        """Severity of the verdict."""
+        return "warning" if self.warning else "good" if self.ok else "bad"
 
 
 def fine(check: str, detail: str) -> Finding:

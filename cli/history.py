@@ -14,7 +14,7 @@ from sluicegate.cli.options import any_stream_option, config_option, json_option
 from sluicegate.cli.terminal import progress_line
 from sluicegate.coordinator.observe.messages import format_problem, iso_time, listed
 from sluicegate.coordinator.replay.audit import Audit, Audited, read_orders
-from sluicegate.coordinator.replay.log import partitions_of, read_range
+from sluicegate.coordinator.replay.log import Print, Progress, partitions_of, quiet, read_range
 from sluicegate.coordinator.settings.model import Settings, parse_seconds
 from sluicegate.events.codec import Flaw
 from sluicegate.events.envelope import partition_of
@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
     body: Committed | CutAbandoned | CutReverted
 
 
-async def read_outcomes(settings: Settings, stream: str, most: int) -> list[Outcome]:
+async def read_outcomes(settings: Settings, stream: str, most: int, show: Print = quiet) -> list[Outcome]:
     """Return up to `most` of the newest outcomes of a stream, the oldest first, each once.
 
     Older ones than the retention of the commits topic are gone. Raises ReplayRefused if there is no such
@@ -49,15 +49,18 @@ async def read_outcomes(settings: Settings, stream: str, most: int) -> list[Outc
         begin = (await consumer.beginning_offsets([source]))[source]
         end = (await consumer.end_offsets([source]))[source]
         found: dict[str, Outcome] = {}
-        step, patience = STEP, settings.kafka.request_timeout * 4
+        step, patience, read = STEP, settings.kafka.request_timeout * 4, 0
+        # At most the whole topic is read, from its end.
+        progress = Progress(show, "reading the commits topic", 0, end - begin)
         while end > begin and len(found) < most:
             start = max(begin, end - step)
             earlier: dict[str, Outcome] = {}
             async for batch in read_range(consumer, source, start, end, patience):
                 _take(batch, stream, earlier)
+                progress.at(read + batch[-1].offset + 1 - start)
             # A restart repeats what it announced last: the first time counts.
             found = {**earlier, **{name: each for name, each in found.items() if name not in earlier}}
-            end, step = start, 2 * step
+            read, end, step = read + end - start, start, 2 * step
     return list(found.values())[-most:]
 
 
@@ -92,22 +95,24 @@ def history(settings: Settings, stream: str, last: int, vector: bool, as_json: b
     They are read from the commits topic, which keeps them for its retention.
     """
     if vector:
-        newest = run_async(settings, _newest_commit(settings, stream))
+        with progress_line(wanted=not as_json) as line:
+            newest = run_async(settings, _newest_commit(settings, stream, line.show))
         shown = _vector_values(stream, newest, settings.streams[stream].format)
         print_result(shown, _vector_lines(shown), as_json=as_json)
         return
-    found = run_async(settings, read_outcomes(settings, stream, last))
+    with progress_line(wanted=not as_json) as line:
+        found = run_async(settings, read_outcomes(settings, stream, last, line.show))
     values = {"stream": stream, "outcomes": [_outcome_values(each) for each in found]}
     lines = [_outcome_line(each) for each in found]
     nothing = f"the commits topic has no outcome of stream {stream}"
     print_result(values, lines or [nothing], as_json=as_json)
 
 
-async def _newest_commit(settings: Settings, stream: str) -> Committed:
+async def _newest_commit(settings: Settings, stream: str, show: Print) -> Committed:
     """Return the newest commit of a stream. Raises UserError if the topic has none."""
-    newest = [each.body for each in await read_outcomes(settings, stream, _FEW)]
+    newest = [each.body for each in await read_outcomes(settings, stream, _FEW, show)]
     if not any(isinstance(each, Committed) for each in newest):
-        newest = [each.body for each in await read_outcomes(settings, stream, _MANY)]
+        newest = [each.body for each in await read_outcomes(settings, stream, _MANY, show)]
     for body in reversed(newest):
         if isinstance(body, Committed):
             return body
@@ -292,7 +297,7 @@ def audit(settings: Settings, stream: str, since: int, last: int, as_json: bool)
         click.echo(_printable(f"the effects are not known: {found.unknown}"), err=True)
 
 
-async def _read(settings: Settings, stream: str, last: int, since: int, show: Any) -> Audit:
+async def _read(settings: Settings, stream: str, last: int, since: int, show: Print) -> Audit:
     found = await read_orders(settings, stream, last, since, show)
     if not found.orders and stream not in settings.streams and not await read_state_keys(settings, stream):
         known = ", ".join(sorted(settings.streams)) or "none"

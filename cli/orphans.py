@@ -1,7 +1,6 @@
 """`sluicegate orphans`: list files that no commit will include, with the reason, or delete them."""
 
 import time
-from collections.abc import Callable
 from typing import Any, Final
 
 import click
@@ -19,6 +18,7 @@ from sluicegate.cli.options import (
 from sluicegate.cli.orders import note_order
 from sluicegate.cli.terminal import progress_line
 from sluicegate.coordinator.observe.messages import iso_time
+from sluicegate.coordinator.replay.log import Print, Progress
 from sluicegate.coordinator.replay.orphans import Deletable, Found, Search, Unnamed
 from sluicegate.coordinator.replay.reading import require_verified
 from sluicegate.coordinator.replay.tables import connect
@@ -124,25 +124,27 @@ async def _orphans(
     stream: str,
     table: str | None,
     grace: float,
-    show: Callable[[str], None],
+    show: Print,
     forged: tuple[str, ...] | None,
 ) -> tuple[Found, Statuses]:
     """Find the orphans, and delete them unless `forged` is None: the keys whose records are forged."""
     now = time.time_ns() // 1_000_000
     statuses: Statuses = {}
-    async with connect(settings, stream) as connected:
+    async with connect(settings, stream, show) as connected:
         log, start = connected.log, connected.start
         if forged is not None:
             # A file of a decision that cannot be verified looks like an orphan.
             await require_verified(log, stream, start, forged)
-        search = Search(stream, log, start, connected.tables(table), round(grace * 1000), show)
+        search = Search(stream, log, start, connected.tables(table), round(grace * 1000))
+        show("listing the files of the table")
         found = await search.find(now)
         if forged is not None:
             files = found.deletable
+            progress = Progress(show, "deleting", 0, len(files))
             await note_order(settings, stream, counted(len(files), "file"))
             async for file, status in search.delete(files, now):
                 statuses[file.table, file.path] = status
-                show(f"deleting: {len(statuses):,} of {len(files):,}")
+                progress.at(len(statuses))
         return found, statuses
 
 

@@ -9,11 +9,12 @@ from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.kafka import StateKey, read_own_records, read_state_keys, refuse_members
 from sluicegate.cli.options import any_stream_option, config_option, order_options, sender_options
 from sluicegate.cli.orders import note_order, require_permissions
+from sluicegate.cli.terminal import progress_line
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.observe.messages import ADOPT, fill, format_problem
 from sluicegate.coordinator.replay.decisions import Group, ReplayRefused, Start
-from sluicegate.coordinator.replay.log import open_log
+from sluicegate.coordinator.replay.log import Print, open_log
 from sluicegate.coordinator.replay.reading import Window, parse_mark, since
 from sluicegate.coordinator.replay.tables import open_table
 from sluicegate.coordinator.replay.verify import Verdict, verify
@@ -72,7 +73,8 @@ def recover(settings: Settings, stream: str) -> None:
     A record lacks decisions if its coordinator had no key for them (`table-ahead`). Stop the coordinators
     first, and give them and this command all keys. The log is compared with the table before.
     """
-    record = run_async(settings, _recover(settings, stream))
+    with progress_line() as line:
+        record = run_async(settings, _recover(settings, stream, line.show))
     user = record.commit_user or settings.streams[stream].commit_user
     click.echo(
         f"stream {stream} has a new state record for its commit user {user}: its log is read again from "
@@ -80,11 +82,11 @@ def recover(settings: Settings, stream: str) -> None:
     )
 
 
-async def _recover(settings: Settings, stream: str) -> StateRecord:
+async def _recover(settings: Settings, stream: str, show: Print) -> StateRecord:
     """Write the record from which the stream recovers, and return it. Raises KafkaError, UserError."""
     held = await read_own_records(settings, stream)
     if isinstance(held.record, StateRecord):
-        record = await record_of_log(settings, stream, held, held.record)
+        record = await record_of_log(settings, stream, held, held.record, show)
     elif isinstance(held.record, Problem) and held.record.code is Code.STATE_RECORD_MALFORMED:
         async with open_log(settings, stream) as log:
             begin = await log.begin()
@@ -107,7 +109,9 @@ async def _recover(settings: Settings, stream: str) -> StateRecord:
 # includes their places without their effects, also after it has got the key.
 
 
-async def record_of_log(settings: Settings, stream: str, held: Held, newest: StateRecord) -> StateRecord:
+async def record_of_log(
+    settings: Settings, stream: str, held: Held, newest: StateRecord, show: Print
+) -> StateRecord:
     """Return the record to begin with. Raises KafkaError, TimeoutError, and UserError if nothing is missing.
 
     The whole log is compared with the table first, with the keys of this command.
@@ -120,7 +124,7 @@ async def record_of_log(settings: Settings, stream: str, held: Held, newest: Sta
                 f"so it is not replaced. See: sluicegate status --stream {stream}"
             )
         await refuse_members(settings, "would write its own record again")
-        async with open_log(settings, stream) as log:
+        async with open_log(settings, stream, show=show) as log:
             begin = await log.begin()
             # An adopted stream has a base record at the beginning of the log.
             bases = {each: base for each, base in held.bases.items() if begin or not each}
@@ -128,7 +132,7 @@ async def record_of_log(settings: Settings, stream: str, held: Held, newest: Sta
             start = Start(record.low_water, record.state, record.applied)
             whole = Window(parse_mark("earliest"), parse_mark("latest"))
             # The anchor has each decision, and proves it. Trouble of another table is none of the record.
-            found = await verify(log, stream, start, whole, [table], lambda _: None)
+            found = await verify(log, stream, start, whole, [table])
             if isinstance(verdict := found[""], ReplayRefused):
                 raise verdict
             _judge(stream, ahead, verdict)

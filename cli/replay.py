@@ -488,18 +488,19 @@ def verify(
 
     async def work() -> Output:
         with progress_line(wanted=not as_json) as line:
-            async with connect(settings, stream) as connected:
-                tables, window, shown = connected.tables(table), Window(start, stop), line.show
+            async with connect(settings, stream, line.show) as connected:
+                tables, window = connected.tables(table), Window(start, stop)
+                line.show("reading the history of the table")
                 found = await verify_tables(
                     connected.log,
                     stream,
                     connected.start,
                     window,
                     tables,
-                    shown,
                     everything=everything,
                     forged=forged,
                 )
+                line.show("opening the files of the newest snapshot")
                 opened = {
                     each.name: await each.open_newest()
                     for each in tables
@@ -543,7 +544,7 @@ def repair(
 
     async def work() -> Output:
         with progress_line(wanted=not as_json) as line:
-            async with connect(settings, stream) as connected:
+            async with connect(settings, stream, line.show) as connected:
                 (log, begin, anchor, state), _ = connected, connected.tables(table)
                 await require_verified(log, stream, begin, forged)
                 if not dry:
@@ -554,7 +555,7 @@ def repair(
                 repairing = Repair(
                     log, stream, anchor, alone, dry=dry, tables=named_tables(state, table), name=table
                 )
-                repaired = await repairing.run(begin, Window(start, stop), line.note, line.show)
+                repaired = await repairing.run(begin, Window(start, stop), line.note)
                 if repaired.orders:
                     await alone()
                 for each in repaired.orders:
@@ -610,7 +611,7 @@ def rebuild(
     async def work() -> Output:
         secrets = {name: SecretStr(value) for name, value in options.items()}
         with progress_line(wanted=not as_json) as line:
-            async with connect(settings, stream) as connected:
+            async with connect(settings, stream, line.show) as connected:
                 log, begin, source = connected.log, connected.start, connected.tables(table)[0]
                 own = source.settings
                 # The new table is alone, also if it is that of a stream with further ones.
@@ -634,7 +635,7 @@ def rebuild(
                         lost=lost,
                         state=connected.state,
                     )
-                    made = await rebuilding.run(begin, Window(parse_mark("earliest"), stop), line.show)
+                    made = await rebuilding.run(begin, Window(parse_mark("earliest"), stop))
         return rebuilt_output(stream, into, made, dry=dry, name=table)
 
     _print(settings, work(), as_json=as_json)

@@ -10,10 +10,11 @@ from sluicegate.cli.coordinators import ask_member, format_unserved, is_unserved
 from sluicegate.cli.errors import run_async
 from sluicegate.cli.kafka import LogOffsets, count_members, read_offsets, read_records
 from sluicegate.cli.options import config_option, json_option, print_result, require_stream
+from sluicegate.cli.terminal import Severity, coloured
 from sluicegate.coordinator.core.effects import OPTIONAL
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.observe.messages import duration, format_problem, iso_time, listed, short_id
-from sluicegate.coordinator.observe.view import Reason, in_order, silence, view_of
+from sluicegate.coordinator.observe.view import RANKS, Reason, in_order, silence, view_of
 from sluicegate.coordinator.settings.model import Settings, StreamSettings
 from sluicegate.coordinator.stream.records import Held
 from sluicegate.events.envelope import partition_of
@@ -52,7 +53,8 @@ def lines_of(shown: Shown, now: int, *, verbose: bool) -> list[str]:
         *_regions(view, now, verbose=verbose, live=shown["live"]),
         *_listeners(view),
         *(
-            f"  REFUSED: a driver of region {name}, which the stream does not have: {why.message}"
+            f"  {coloured('REFUSED', 'bad')}: a driver of region {name}, which the stream does not have: "
+            f"{why.message}"
             for name, why in view.strangers.items()
         ),
     ]
@@ -102,7 +104,7 @@ def _source(shown: Shown, now: int) -> str:
 
 def _unserved(shown: Shown) -> list[str]:
     """Format that no running coordinator serves the stream."""
-    return [] if shown["unserved"] is None else [f"  NOT SERVED: {shown['unserved']}"]
+    return [] if shown["unserved"] is None else [f"  {coloured('NOT SERVED', 'bad')}: {shown['unserved']}"]
 
 
 def _listeners(view: StreamView) -> Iterator[str]:
@@ -112,7 +114,7 @@ def _listeners(view: StreamView) -> Iterator[str]:
         behind = f", {each.backlog} behind" if each.backlog else ""
         yield f"  listener {name} ({each.type}): {handled}{behind}"
         if each.problem is not None:
-            stopped = "STOPPED" if each.stopped else "RETRY"
+            stopped = coloured("STOPPED", "bad") if each.stopped else coloured("RETRY", "warning")
             yield f"    {stopped} {each.problem.code}: {each.problem.message}"
         if each.note:
             yield f"    NOTE: {each.note}"
@@ -123,7 +125,13 @@ def _conditions(view: StreamView) -> Iterator[str]:
     for each in _reasons(view):
         wait = retries.get(each.message)
         retry = f" (next try in {duration(wait / 1000)})" if wait else ""
-        yield f"  {each.kind.upper()} {each.code}: {each.message}{retry}"
+        yield f"  {coloured(f'{each.kind.upper()} {each.code}', _severity(each.kind))}: {each.message}{retry}"
+
+
+def _severity(kind: str) -> Severity | None:
+    """Return the severity of a kind of reasons; None for what somebody ordered, or what passes by itself."""
+    rank = RANKS.get(kind, RANKS["retry"])
+    return "bad" if rank <= RANKS["refusal"] else "warning" if rank <= RANKS["letter"] else None
 
 
 def _progress(view: StreamView) -> Iterator[str]:
@@ -184,10 +192,14 @@ def _regions(view: StreamView, now: int, *, verbose: bool, live: bool) -> Iterat
     width = max((len(name) for name in view.regions), default=0)
     for name, region in view.regions.items():
         facts = "; ".join(_facts(view, name, now, verbose=verbose, live=live))
-        yield f"  {name:<{width}}  {_state(view, name):<8}  {facts}"
+        state = coloured(f"{_state(view, name):<8}", _STATES.get(_state(view, name)))
+        yield f"  {name:<{width}}  {state}  {facts}"
         if (offsets := region.source_offsets) is not None:
             whole = verbose or len(offsets) <= _SHOWN
             yield f"    source offsets {offsets if whole else f'{offsets[:_SHOWN]}… (--verbose: all)'}"
+
+
+_STATES: Final[dict[str, Severity]] = {"STALLED": "bad", "SILENT": "warning"}
 
 
 def _state(view: StreamView, name: str) -> str:

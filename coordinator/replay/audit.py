@@ -1,7 +1,6 @@
 """The orders of a stream's log: the sender of each, as it claims, and the effect by the rules of the log."""
 
 from collections import deque
-from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -9,7 +8,7 @@ from typing import Final, Literal
 from aiokafka import ConsumerRecord
 
 from sluicegate.coordinator.replay.decisions import LogFold, ReplayRefused, Start, Step
-from sluicegate.coordinator.replay.log import StreamLog, open_log, stream_records
+from sluicegate.coordinator.replay.log import Print, StreamLog, open_log, stream_records
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.codec import read_record
 from sluicegate.events.envelope import EventType, wire_type
@@ -17,7 +16,6 @@ from sluicegate.events.models import CutReverted, StreamCommand
 from sluicegate.events.orders import Order, has_order, is_note, read_order
 from sluicegate.events.problems import Problem
 from sluicegate.events.signing import WINDOW_MS, State
-from sluicegate.texts import counted
 
 Effect = Literal["accepted", "refused", "noted", "unknown"]
 """`noted`: the work of the order is outside of the log. `unknown`: the log before it cannot be read."""
@@ -122,16 +120,14 @@ class _Waiting:
             self.revert.outcome_decision, self.revert = step.applied.resolved.id, None
 
 
-async def read_orders(
-    settings: Settings, stream: str, most: int, since: int = 0, show: Callable[[str], None] = lambda _: None
-) -> Audit:
+async def read_orders(settings: Settings, stream: str, most: int, since: int, show: Print) -> Audit:
     """Return up to `most` of the newest orders since a time in milliseconds since the Unix epoch.
 
     Orders that the log does not have any more are lost. An order whose log cannot be folded has an unknown
     effect. Raises ReplayRefused if there is no such topic, KafkaError, TimeoutError.
     """
     audit, waiting, copies = Audit(deque(maxlen=most)), _Waiting(), _Copies()
-    async with open_log(settings, stream) as log:
+    async with open_log(settings, stream, show=show) as log:
         end = await log.end()
         first = max(await log.begin(), await log.first_since(since) if since else 0)
         start, audit.unknown = await _start(settings, stream, log, first)
@@ -139,7 +135,6 @@ async def read_orders(
         # A copy can be in the log that much later than its original, and still count.
         seen_from = await log.first_since(max(0, since - 2 * WINDOW_MS)) if since else first
         position = min(first, seen_from) if start is None else min(first, seen_from, start.begin)
-        show(f"reading {counted(end - position, 'record')} of the log")
         async with aclosing(log.read(position, end)) as batches:
             async for batch in batches:
                 for record in batch:

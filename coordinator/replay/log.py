@@ -106,6 +106,10 @@ INTERVAL: Final = 0.5
 Print = Callable[[str], None]
 
 
+def quiet(_: str) -> None:
+    """Show nothing."""
+
+
 class Progress:
     """Shows the progress through a range, at most every `interval` seconds."""
 
@@ -123,8 +127,11 @@ class Progress:
         if now - self._shown < self._interval or done <= 0 or position >= self._end:
             return
         self._shown = now
-        left = (now - self._begun) * (whole - done) / done
-        self._show(f"{self._what}: {done:,} of {whole:,} ({done / whole:.0%}), about {duration(left)} left")
+        took = now - self._begun
+        self._show(
+            f"{self._what}: {done:,} of {whole:,} ({done / whole:.0%}), {done / took:,.0f}/s, "
+            f"about {duration(took * (whole - done) / done)} left"
+        )
 
 
 class Patience(NamedTuple):
@@ -142,9 +149,18 @@ class Patience(NamedTuple):
 class StreamLog:
     """The partition of a stream in the events topic."""
 
+    progress = Progress(quiet, "", 0, 0)
+    """That of the reading under way."""
+
     def __init__(
-        self, settings: Settings, source: TopicPartition, consumer: AIOKafkaConsumer, fetcher: BodyFetcher
+        self,
+        settings: Settings,
+        source: TopicPartition,
+        consumer: AIOKafkaConsumer,
+        fetcher: BodyFetcher,
+        show: Print = quiet,
     ) -> None:
+        """`show` gets the progress of each reading."""
         self.topic: str = source.topic
         self.partition: int = source.partition
         self.fetcher = fetcher
@@ -156,6 +172,7 @@ class StreamLog:
         self._source = source
         self._settings = settings
         self._consumer = consumer
+        self._show = show
 
     async def begin(self) -> int:
         """Return the offset of the first record that the partition still has. Raises KafkaError."""
@@ -172,19 +189,26 @@ class StreamLog:
         found = await self._consumer.offsets_for_times({self._source: time_ms})
         return await self.end() if (at := found[self._source]) is None else int(at.offset)
 
-    async def read(self, start: int, end: int) -> AsyncGenerator[list[ConsumerRecord], None]:
+    async def read(
+        self, start: int, end: int, what: str = "reading the log"
+    ) -> AsyncGenerator[list[ConsumerRecord], None]:
         """Yield the records from `start` to before `end`, once, in order. Raises KafkaError, TimeoutError.
+
+        Its progress is shown as that of `what`, after each batch. A caller whose batches take long can note
+        places in between with `progress`.
 
         Records that only a newer release reads are skipped by orders that follow them. So the first such
         record has the rest of the log searched for orders.
         """
         position = start
+        progress = self.progress = Progress(self._show, what, start, end)
         while position < end:
             async with aclosing(self._range(position, end)) as batches:
                 async for batch in batches:
                     position = batch[-1].offset + 1
                     searched = await self._skipped.note(batch)
                     yield batch
+                    progress.at(position)
                     if searched:
                         # The search has moved the consumer.
                         break
@@ -273,8 +297,13 @@ def order_envelope(stream: str) -> Envelope:
 
 
 @asynccontextmanager
-async def open_log(settings: Settings, stream: str, home: int | None = None) -> AsyncIterator[StreamLog]:
-    """Connect to a stream's partition; `home`: it is known. Raises ReplayRefused, KafkaError."""
+async def open_log(
+    settings: Settings, stream: str, home: int | None = None, show: Print = quiet
+) -> AsyncIterator[StreamLog]:
+    """Connect to a stream's partition; `home`: it is known. Raises ReplayRefused, KafkaError.
+
+    `show` gets the progress of each reading.
+    """
     options = settings.kafka.client_options()
     topic = settings.kafka.topic_names().events
     consumer = AIOKafkaConsumer(
@@ -289,7 +318,7 @@ async def open_log(settings: Settings, stream: str, home: int | None = None) -> 
         if home is None:
             home = partition_of(stream, len(await partitions_of(consumer, topic)))
         try:
-            yield StreamLog(settings, TopicPartition(topic, home), consumer, fetcher)
+            yield StreamLog(settings, TopicPartition(topic, home), consumer, fetcher, show)
         finally:
             await fetcher.close()
 

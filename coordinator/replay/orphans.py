@@ -59,7 +59,7 @@ from sluicegate.coordinator.replay.decisions import (
     Verdict,
     resolved,
 )
-from sluicegate.coordinator.replay.log import Print, Progress, StreamLog
+from sluicegate.coordinator.replay.log import StreamLog
 from sluicegate.coordinator.replay.tables import ReplayTable
 from sluicegate.events.codec import Flaw, read_attributes, read_files
 from sluicegate.events.files import STATED_LENGTH, attempt_of, names_problem, place_of, stated_attempt
@@ -230,7 +230,6 @@ class Search:
         start: Start,
         tables: Collection[ReplayTable],
         grace: int,
-        show: Print,
     ) -> None:
         """Prepare a search in these tables; `grace` in milliseconds."""
         self.start = start
@@ -238,7 +237,6 @@ class Search:
         self._log = log
         self._homes = {table.name: _Home(table) for table in tables}
         self._grace = grace
-        self._show = show
         self._fold = LogFold(stream, log.partition, start, log.decode)
         self._events = OrphanEvents(start.state)
         self._position = start.begin
@@ -341,7 +339,6 @@ class Search:
         compare: bool = False,
     ) -> None:
         """Apply the log up to `end`, and call `seen` with each of its records."""
-        progress = Progress(self._show, "reading the log", self._position, end)
         async with aclosing(self._log.read(self._position, end)) as batches:
             async for batch in batches:
                 for record in batch:
@@ -349,7 +346,6 @@ class Search:
                     step = self._fold.read(record.offset, record.timestamp, record.headers, record.value)
                     if step is not None:
                         self._note(step, compare=compare)
-                progress.at(batch[-1].offset + 1)
         self._position = end
         self._fold.finish()
         if self._fold.problem is not None:
@@ -465,9 +461,8 @@ class Search:
                 by_name.setdefault(_name(path), []).append((home.listed, path))
         if not by_name and not any(named.values()):
             return
-        begin = self.start.begin
-        progress = Progress(self._show, "reading which other events name them", begin, self._position)
-        async with aclosing(self._log.read(begin, self._position)) as batches:
+        again = self._log.read(self.start.begin, self._position, "reading which other events name them")
+        async with aclosing(again) as batches:
             async for batch in batches:
                 for record in batch:
                     paths = _paths_in(record)
@@ -478,7 +473,6 @@ class Search:
                         for files in named.values():
                             for path in paths & files.keys():
                                 del files[path]
-                progress.at(batch[-1].offset + 1)
 
 
 def _name(path: str) -> str:

@@ -23,7 +23,7 @@ from sluicegate.coordinator.replay.decisions import (
     Step,
     Unverified,
 )
-from sluicegate.coordinator.replay.log import Print, Progress, StreamLog
+from sluicegate.coordinator.replay.log import StreamLog
 from sluicegate.events.problems import CauseCode
 
 # Marks in a stream's log, and the window of decisions between two marks.
@@ -191,7 +191,6 @@ async def read_decisions(
     end: int,
     window: Window,
     sink: Sink,
-    show: Print,
     watch: Callable[[Step], None] = lambda step: None,
     *,
     accounted: bool = False,
@@ -202,7 +201,6 @@ async def read_decisions(
     """
     fold = LogFold(stream, log.partition, start, log.decode, lambda decision: accounted)
     done = Reading(fold, end)
-    progress = Progress(show, "reading the log", start.begin, end)
     is_after = False
 
     async def hand_out(logged: LoggedDecision) -> None:
@@ -217,8 +215,7 @@ async def read_decisions(
         async for batch in batches:
             for offset, logged in _settled(fold, batch, watch):
                 await hand_out(logged)
-                progress.at(offset + 1)
-            progress.at(batch[-1].offset + 1)
+                log.progress.at(offset + 1)
             # No later decision can be in the window.
             if is_after:
                 break

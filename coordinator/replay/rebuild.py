@@ -16,7 +16,7 @@ from sluicegate.coordinator.replay.decisions import (
     ReplayRefused,
     Start,
 )
-from sluicegate.coordinator.replay.log import Print, StreamLog
+from sluicegate.coordinator.replay.log import StreamLog
 from sluicegate.coordinator.replay.reading import Reading, Window, read_decisions
 from sluicegate.coordinator.replay.tables import ReplayTable
 from sluicegate.events.codec import read_files
@@ -90,7 +90,7 @@ class Rebuild:
         """The newest snapshot that this rebuild has made or found."""
         self._result = Rebuilt()
 
-    async def run(self, start: Start, window: Window, show: Print) -> Rebuilt:
+    async def run(self, start: Start, window: Window) -> Rebuilt:
         """Copy and commit decision by decision. Raises ReplayRefused, KafkaError, TimeoutError.
 
         The same command continues an interrupted run.
@@ -117,7 +117,7 @@ class Rebuild:
         # The account lies in the anchor alone.
         accounted = not self._dry and not self._source.name
         self._result.done = await read_decisions(
-            self._log, self._stream, start, end, window, self._rebuild, show, accounted=accounted
+            self._log, self._stream, start, end, window, self._rebuild, accounted=accounted
         )
         self._result.head = self._known
         return self._result

@@ -88,8 +88,8 @@ class Repair:
         """The same, with the mark of the table; 0 also if unknown."""
         self._result = Repaired()
 
-    async def run(self, start: Start, window: Window, note: Print, show: Print) -> Repaired:
-        """Commit the missing decisions in order. `note` gets each commit, `show` the progress.
+    async def run(self, start: Start, window: Window, note: Print) -> Repaired:
+        """Commit the missing decisions in order. `note` gets each commit.
 
         Raises ReplayRefused at the first decision that cannot be committed. Decisions before it stay
         committed.
@@ -114,7 +114,7 @@ class Repair:
 
         end = await self._log.end()
         done = await read_decisions(
-            self._log, self._stream, start, end, window, repair, show, accounted=not self._dry
+            self._log, self._stream, start, end, window, repair, accounted=not self._dry
         )
         self._result.done = done
         if not self._dry and done.fold.problem is None:
@@ -438,7 +438,7 @@ async def _digests(connected: Connected, stream: str) -> dict[int, tuple[str, ..
 
     whole = Window(parse_mark("earliest"), parse_mark("latest"))
     end = await connected.log.end()
-    await read_decisions(connected.log, stream, connected.start, end, whole, note, lambda _: None)
+    await read_decisions(connected.log, stream, connected.start, end, whole, note)
     return found
 
 

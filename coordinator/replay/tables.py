@@ -28,7 +28,7 @@ from sluicegate.coordinator.replay.decisions import (
     ReplayRefused,
     Start,
 )
-from sluicegate.coordinator.replay.log import StreamLog, open_log, stream_records
+from sluicegate.coordinator.replay.log import Print, StreamLog, open_log, quiet, stream_records
 from sluicegate.coordinator.settings.model import Settings, StreamSettings
 from sluicegate.coordinator.stream.table import StreamTable
 from sluicegate.events.models import FurtherTable, KnownTable, SnapshotRef, StreamPolicy
@@ -357,11 +357,14 @@ def named_tables(state: LogState, name: str = "") -> dict[str, KnownTable]:
 
 
 @asynccontextmanager
-async def connect(settings: Settings, stream: str) -> AsyncIterator[Connected]:
-    """Connect to the log and the table of a stream. Raises ReplayRefused, KafkaError, TimeoutError."""
+async def connect(settings: Settings, stream: str, show: Print = quiet) -> AsyncIterator[Connected]:
+    """Connect to the log and the table of a stream. Raises ReplayRefused, KafkaError, TimeoutError.
+
+    `show` gets the progress of each reading of the log.
+    """
     records = await stream_records(settings, stream)
     with open_table(settings.streams[stream], stream) as table:
-        async with open_log(settings, stream) as log:
+        async with open_log(settings, stream, show=show) as log:
             state = await newest_state(log, stream, await log.start(stream, records, await log.end()))
             yield Connected(log, await log.start(stream, records), table, state)
 

@@ -17,7 +17,7 @@ from sluicegate.coordinator.replay.decisions import (
     ReplayRefused,
     Start,
 )
-from sluicegate.coordinator.replay.log import Print, StreamLog
+from sluicegate.coordinator.replay.log import StreamLog
 from sluicegate.coordinator.replay.reading import Reading, Window, read_decisions
 from sluicegate.coordinator.replay.tables import ReplayTable
 
@@ -75,7 +75,6 @@ async def verify(
     start: Start,
     window: Window,
     tables: Collection[ReplayTable],
-    show: Print,
     *,
     everything: bool = False,
     forged: Collection[str] = (),
@@ -101,7 +100,7 @@ async def verify(
         for check in checks.values():
             check.judge(logged)
 
-    done = await read_decisions(log, stream, start, await log.end(), window, judge, show)
+    done = await read_decisions(log, stream, start, await log.end(), window, judge)
     for name, check in checks.items():
         try:
             found[name] = await check.verdict(done, window, forged)

@@ -132,7 +132,7 @@ def _work(settings: Settings, stream: str, pipe: Connection) -> None:
                 await require_verified(log, stream, start, ())
             # A further table may be in another storage than the anchor.
             tables = [each for each in found.tables(None) if not each.name or each.settings.has_janitor]
-            search = Search(stream, log, start, tables, grace, lambda _: None)
+            search = Search(stream, log, start, tables, grace)
             return await search.sweep(time.time_ns() // 1_000_000)
 
     os.nice(NICE)

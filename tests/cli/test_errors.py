@@ -157,7 +157,7 @@ def test_ages_are_of_the_past() -> None:
 PROGRAM: Final = """
 from sluicegate.cli.terminal import progress_line
 import click
-with progress_line(wanted={wanted}) as line:
+with progress_line(wanted={wanted}, every={every}) as line:
     line.show("reading the log: 1 of 2" + "x" * 500)
     line.note("decision 1 is in the table")
     line.show("reading the log: 2 of 2")
@@ -177,9 +177,15 @@ def on_a_terminal(program: str) -> tuple[str, str]:
         return done.stdout.decode(), terminal.read1().decode()
 
 
+def in_a_pipe(program: str) -> tuple[str, str]:
+    """Run a program without a terminal; return stdout and stderr."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return done.stdout, done.stderr
+
+
 @pytest.mark.slow
 def test_a_terminal_gets_one_line_that_is_removed() -> None:
-    out, shown = on_a_terminal(PROGRAM.format(wanted=True))
+    out, shown = on_a_terminal(PROGRAM.format(wanted=True, every=30))
     assert out == "done\n"
     clear = "\r\x1b[K"
     first, second, third, last = shown.split(clear)[1:]
@@ -191,7 +197,28 @@ def test_a_terminal_gets_one_line_that_is_removed() -> None:
 
 @pytest.mark.slow
 def test_a_pipe_gets_messages_alone() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(wanted=True)], capture_output=True, text=True, check=True
-    )
-    assert (done.stdout, done.stderr) == ("done\n", "decision 1 is in the table\n")
+    assert in_a_pipe(PROGRAM.format(wanted=True, every=30)) == ("done\n", "decision 1 is in the table\n")
+
+
+@pytest.mark.slow
+def test_a_pipe_gets_the_progress_from_time_to_time() -> None:
+    shown = "reading the log: 1 of 2" + "x" * 500
+    said = f"{shown}\ndecision 1 is in the table\nreading the log: 2 of 2\n"
+    assert in_a_pipe(PROGRAM.format(wanted=True, every=0)) == ("done\n", said)
+    assert in_a_pipe(PROGRAM.format(wanted=False, every=0)) == ("done\n", "decision 1 is in the table\n")
+
+
+COLOURS: Final = """
+from sluicegate.cli.terminal import coloured
+import click
+click.echo(coloured("PROBLEM", "bad") + coloured(" fine", None), err=True)
+click.echo(coloured("PROBLEM", "bad"))
+"""
+
+
+@pytest.mark.slow
+def test_only_a_terminal_gets_colours_and_none_against_its_will(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert on_a_terminal(COLOURS) == ("PROBLEM\n", "\x1b[31mPROBLEM\x1b[0m fine\r\n")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert on_a_terminal(COLOURS) == ("PROBLEM\n", "PROBLEM fine\r\n")

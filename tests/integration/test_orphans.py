@@ -65,7 +65,7 @@ async def commit_with_loser(job: Job, *ids: int) -> str:
 async def searching(place: Place) -> AsyncIterator[Search]:
     """Connect a search for all orphans that are older than a millisecond."""
     async with connect(place.settings(), "flights") as found:
-        yield Search("flights", found.log, found.start, found.tables(None), 1, print)
+        yield Search("flights", found.log, found.start, found.tables(None), 1)
 
 
 @pytest.mark.seam

@@ -131,7 +131,7 @@ class MemoryLog(StreamLog):
     async def end(self) -> int:
         return len(self._log)
 
-    async def read(self, start: int, end: int) -> AsyncGenerator[list[ConsumerRecord], None]:
+    async def read(self, start: int, end: int, what: str = "") -> AsyncGenerator[list[ConsumerRecord], None]:
         for first in range(start, end, 100):
             yield [encoded(entry) for entry in self._log[first : min(first + 100, end)]]
 

@@ -71,7 +71,7 @@ class ShopLog(StreamLog):
     async def end(self) -> int:
         return len(self.records)
 
-    async def read(self, start: int, end: int) -> AsyncGenerator[list[ConsumerRecord], None]:
+    async def read(self, start: int, end: int, what: str = "") -> AsyncGenerator[list[ConsumerRecord], None]:
         assert start >= self.first
         if start < end:
             yield self.records[start:end]

@@ -81,7 +81,7 @@ def tables_of(shop: Shop, anchor: ReplayTable) -> list[ReplayTable]:
 
 async def verified(shop: Shop) -> dict[str, Verdict | ReplayRefused]:
     with closing(shop.opened()) as anchor:
-        return await verify(shop.log, STREAM, EMPTY, whole(), tables_of(shop, anchor), ignore)
+        return await verify(shop.log, STREAM, EMPTY, whole(), tables_of(shop, anchor))
 
 
 async def wrong(shop: Shop) -> dict[str, list[tuple[int, str]]]:
@@ -100,7 +100,7 @@ async def repaired(shop: Shop, name: str = "", *, dry: bool = False) -> Repaired
     with closing(shop.opened()) as anchor:
         tables = named_tables(shop.state, name)
         repair = Repair(shop.log, STREAM, anchor, nobody, dry=dry, tables=tables, name=name)
-        return await repair.run(EMPTY, whole(), ignore, ignore)
+        return await repair.run(EMPTY, whole(), ignore)
 
 
 def head(shop: Shop, name: str) -> SnapshotRef:
@@ -148,7 +148,7 @@ async def test_a_decision_after_a_later_one_is_out_of_order(shop: Shop) -> None:
         if comparison.concerns(logged):
             found.append((logged.decision.id, comparison.judge(logged).status))
 
-    await read_decisions(shop.log, STREAM, EMPTY, await shop.log.end(), whole(), judge, ignore)
+    await read_decisions(shop.log, STREAM, EMPTY, await shop.log.end(), whole(), judge)
     assert found == [(1, CommitStatus.MISPLACED), (2, THERE)]
 
 
@@ -323,7 +323,7 @@ async def rebuilt(shop: Shop, name: str, into: str, state: LogState | None = Non
         settings = source.settings.model_copy(update=changes)
         with closing(ReplayTable(settings, anchor._threads, STREAM)) as target:
             rebuild = Rebuild(shop.log, STREAM, source, target, dry=False, state=state or shop.state)
-            return await rebuild.run(EMPTY, whole(), ignore)
+            return await rebuild.run(EMPTY, whole())
 
 
 async def test_one_table_is_built_again_with_its_own_files_alone(shop: Shop) -> None:
@@ -369,7 +369,7 @@ async def test_a_stream_goes_on_with_a_copy_of_a_table(shop: Shop) -> None:
 
 async def found_in(shop: Shop, anchor: ReplayTable, *names: str) -> tuple[Search, Found]:
     tables = [each for each in tables_of(shop, anchor) if not names or each.name in names]
-    search = Search(STREAM, shop.log, EMPTY, tables, HOUR, ignore)
+    search = Search(STREAM, shop.log, EMPTY, tables, HOUR)
     return search, await search.find(1_000 * HOUR)
 
 

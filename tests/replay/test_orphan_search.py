@@ -31,7 +31,7 @@ def search_of(*found: Orphan, end: int = 10) -> Search:
     log = MagicMock(end=AsyncMock(return_value=end), partition=0)
     table = MagicMock()
     table.name = ""
-    made = Search("s", log, Start(0, LogState(), -1), [table], GRACE, lambda _: None)
+    made = Search("s", log, Start(0, LogState(), -1), [table], GRACE)
     made._position = 10
     made._old = {each.arrival.offset for each in found}
     events: Any = SimpleNamespace(orphans=lambda state: iter(found))

@@ -71,7 +71,7 @@ async def verified_from(
     schedule: Watched, table: ReplayTable, start: Start, *, everything: bool = False
 ) -> Verdict:
     log = MemoryLog(schedule.world.log)
-    found = await verify(log, STREAM, start, whole(), [table], ignore, everything=everything)
+    found = await verify(log, STREAM, start, whole(), [table], everything=everything)
     verdict = found[""]
     assert isinstance(verdict, Verdict)
     return verdict
@@ -81,7 +81,7 @@ async def rebuilt(
     schedule: Watched, table: ReplayTable, target: ReplayTable, *, dry: bool = False
 ) -> Rebuilt:
     rebuild = Rebuild(MemoryLog(schedule.world.log), STREAM, table, target, dry=dry)
-    return await rebuild.run(EMPTY, whole(), ignore)
+    return await rebuild.run(EMPTY, whole())
 
 
 async def repaired(
@@ -91,7 +91,7 @@ async def repaired(
         """No coordinator runs."""
 
     repair = Repair(MemoryLog(schedule.world.log), STREAM, table, nobody, dry=dry)
-    return await repair.run(EMPTY, window or whole(), ignore, ignore)
+    return await repair.run(EMPTY, window or whole(), ignore)
 
 
 @pytest.mark.slow

@@ -83,11 +83,12 @@ def test_what_is_no_place_is_refused(text: str) -> None:
         parse_mark(text)
 
 
-def test_progress_tells_the_share_and_the_time_to_go() -> None:
+def test_progress_tells_the_share_the_rate_and_the_time_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([0.0, 10.0, 10.0, 10.0])
+    monkeypatch.setattr("sluicegate.coordinator.replay.log.time.monotonic", lambda: next(times))
     lines: list[str] = []
     progress = Progress(lines.append, "reading", 100, 300, interval=0.0)
     progress.at(100)
     progress.at(150)
     progress.at(300)
-    assert len(lines) == 1
-    assert lines[0].startswith("reading: 50 of 200 (25%), about ")
+    assert lines == ["reading: 50 of 200 (25%), 5/s, about 30 s left"]

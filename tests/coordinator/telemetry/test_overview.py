@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from sluicegate.cli.status import lines_of
@@ -37,7 +38,7 @@ def lines(found: StateRecord, *, live: bool = True, verbose: bool = False, as_of
         "unserved": None,
         **view_of(found, None, as_of).model_dump(mode="json"),
     }
-    return lines_of(shown, NOW, verbose=verbose)
+    return [click.unstyle(each) for each in lines_of(shown, NOW, verbose=verbose)]
 
 
 def of_tables(count: int) -> StateRecord:
