@@ -59,7 +59,24 @@ table = {table}
 """
 
 
+def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        # Nothing else of this command needs the types of listeners.
+        from sluicegate.coordinator.settings.schema import render
+
+        click.echo(render(), nl=False)
+        context.exit()
+
+
 @click.command()
+@click.option(
+    "--schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_schema,
+    help="Only print the JSON Schema of settings files, for editors.",
+)
 @click.option(
     "--table",
     required=True,

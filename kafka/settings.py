@@ -180,7 +180,11 @@ def _check_servers(value: str) -> str:
 class Connection(BaseModel, extra="forbid", frozen=True, hide_input_in_errors=True):
     """The brokers, and the identity of their client. Hashable; does not show its secrets."""
 
-    bootstrap_servers: Annotated[str, BeforeValidator(_join_servers), AfterValidator(_check_servers)]
+    bootstrap_servers: Annotated[
+        str,
+        BeforeValidator(_join_servers, json_schema_input_type=str | list[str]),
+        AfterValidator(_check_servers),
+    ]
     """`host:port`, several with commas."""
     client_id: Text = "sluicegate"
     """Name of the client in the logs and quotas of the brokers."""

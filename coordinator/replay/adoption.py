@@ -45,7 +45,7 @@ from sluicegate.events.codec import event_id, read_attributes
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import KnownTable, Position, SnapshotRef, TableVersion
 from sluicegate.events.notifications import NotificationType, StreamAdopted
-from sluicegate.events.problems import Code, Problem
+from sluicegate.events.problems import CauseCode, Code, Problem
 from sluicegate.lakes.capabilities import KeepsAccounts
 from sluicegate.lakes.history import PastSnapshot, TableHistory
 from sluicegate.lakes.port import TableState
@@ -333,6 +333,7 @@ async def compare_tables(
 
     `left_out`: names that are not compared. Nothing is published to one that differs until an operator states
     that it is right. Return the adopted stream, with the snapshots of its newest commit in these tables.
+    Positions that an operator states name no commits of further tables, so each table with some is refused.
     Raises ReplayRefused.
     """
     account, wanted = adopted.account, table.settings.tables
@@ -354,13 +355,18 @@ async def compare_tables(
             known[name] = KnownTable(terms=found, newest=newest)
     for name, problem in (await table.trouble(known)).items():
         wrong[name] = format_cause(problem.cause) if problem.cause is not None else problem.detail
+        if adopted.stated and problem.cause is not None and problem.cause.code is CauseCode.OTHER_NEWEST:
+            wrong[name] = f"it has decision {problem.cause.number}"
     if wrong:
+        differ = f"differ from commit {account.decision} of the stream"
+        back = "Put them back as they were. To continue without them, repeat"
+        if adopted.stated:
+            differ, back = "are not in the positions that you state", "Repeat"
         told = "; ".join(f"{name}: {why}" for name, why in sorted(wrong.items()))
         options = " ".join(f"--leave-out {name}" for name in sorted(wrong))
         raise ReplayRefused(
-            f"further tables differ from commit {account.decision} of the stream: {told}. Put them back as "
-            f"they were. To continue without them, repeat this command with {options}: they get no commits "
-            "until you state that they are right, with sluicegate stream resume --table"
+            f"further tables {differ}: {told}. {back} this command with {options}: they get no commits until "
+            "you state that they are right, with sluicegate stream resume --table"
         )
     return await _with_snapshots(table, commits, adopted, known)
 

@@ -114,13 +114,18 @@ def words_of_bytes(size: int) -> str:
     return f"{round(size / factor, 1):g} {unit}"
 
 
-Seconds = Annotated[float, BeforeValidator(parse_seconds)]
+_Duration = Annotated[str, Field(pattern=r"^\s*\d+(\.\d+)?\s*(ms|s|m|h|d|days?)?\s*$")]
+_Size = Annotated[str, Field(pattern=r"^\s*\d+(\.\d+)?\s*(B|KiB|MiB|GiB)?\s*$")]
+
+Seconds = Annotated[float, BeforeValidator(parse_seconds, json_schema_input_type=float | _Duration)]
 """A duration in seconds, above 0."""
 
-SecondsOrZero = Annotated[float, BeforeValidator(parse_seconds_or_zero)]
+SecondsOrZero = Annotated[
+    float, BeforeValidator(parse_seconds_or_zero, json_schema_input_type=float | _Duration)
+]
 """A duration in seconds, or 0."""
 
-Bytes = Annotated[int, BeforeValidator(parse_bytes)]
+Bytes = Annotated[int, BeforeValidator(parse_bytes, json_schema_input_type=int | _Size)]
 """A size in bytes, above 0."""
 
 
@@ -645,7 +650,11 @@ class StreamSettings(Section):
     table: Text
     """URI of the table, or an absolute path."""
     tables: Annotated[
-        dict[Name, Annotated[TableSettings, BeforeValidator(_named)]], Field(max_length=MOST_FURTHER_TABLES)
+        dict[
+            Name,
+            Annotated[TableSettings, BeforeValidator(_named, json_schema_input_type=Text | TableSettings)],
+        ],
+        Field(max_length=MOST_FURTHER_TABLES),
     ] = Field(default_factory=dict)
     """Further tables that each commit changes together with `table`: by a name of your choice, the name of
     each in the same catalog. Iceberg in an SQL catalog, or an atomic REST catalog; docs/tables.md has the
@@ -708,7 +717,10 @@ class StreamSettings(Section):
     janitor: JanitorSettings = JanitorSettings()
     listeners: dict[Name, ListenerSettings] = Field(default_factory=dict)
     """Work after each commit, by a name of your choice; docs/listeners.md has the types."""
-    options: Annotated[dict[str, SecretStr], BeforeValidator(_flatten)] = Field(default_factory=dict)
+    options: Annotated[
+        dict[str, SecretStr],
+        BeforeValidator(_flatten, json_schema_input_type=dict[str, str | dict[str, Any]]),
+    ] = Field(default_factory=dict)
     """Options of the table format's adapter. All are kept out of logs, because they may be credentials."""
 
     @property

@@ -7,14 +7,25 @@ from pathlib import Path
 
 import pytest
 
+from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.replay.adoption import (
     Adopted,
+    Logged,
+    Place,
+    Stated,
+    choose,
     compare_tables,
     read_commits,
     state_of,
 )
-from sluicegate.coordinator.replay.decisions import CommitStatus, Comparison, LoggedDecision, ReplayRefused
+from sluicegate.coordinator.replay.decisions import (
+    CommitStatus,
+    Comparison,
+    LoggedDecision,
+    ReplayRefused,
+    Start,
+)
 from sluicegate.coordinator.replay.orphans import Found, Search
 from sluicegate.coordinator.replay.reading import Window, parse_mark, read_decisions
 from sluicegate.coordinator.replay.rebuild import Rebuild, Rebuilt
@@ -522,3 +533,50 @@ async def test_a_renamed_table_is_adopted_under_its_new_name(shop: Shop) -> None
     shop.library.rename_table("shop.items", "shop.lines")
     shop.settings = shop.named({"items": "shop.lines", "taxes": "shop.taxes"})
     assert (await adopted(shop)).tables["items"].newest == shop.state.tables["items"].newest
+
+
+async def adopted_by_statement(shop: Shop, *left_out: str) -> LogState:
+    """Return the state with which the stream continues if its newest commit states no positions."""
+    with closing(shop.opened()) as anchor:
+        commits = (await read_commits(anchor, STREAM))._replace(text="")
+        region = shop.state.regions["r"]
+        logged = Logged(Place(0, 0, None), LogState())
+        found = choose(STREAM, commits, logged, Stated({"r": region.position}))
+        return state_of((await compare_tables(anchor, commits, found, left_out)).account)
+
+
+async def test_positions_that_are_stated_say_nothing_of_further_tables(shop: Shop) -> None:
+    """The operator looks at each table that has commits, and states that it is right."""
+    told = (
+        r"tables are not in the positions that you state: items: it has decision 2; taxes: it has decision 4"
+        r"\. Repeat this command with --leave-out items --leave-out taxes: .*stream resume --table"
+    )
+    with pytest.raises(ReplayRefused, match=told):
+        await adopted_by_statement(shop)
+    with pytest.raises(ReplayRefused, match=r"state: items: it has decision 2\. "):
+        await adopted_by_statement(shop, "taxes")
+    start = await adopted_by_statement(shop, "items", "taxes")
+    shop.replica = Replica(STREAM, 0, start.model_copy(deep=True), len(shop.log.records) - 1)
+    await shop.reload()
+    with closing(shop.opened()) as anchor:
+        await anchor.inspect()
+        # A coordinator publishes nothing to such a table.
+        assert (await anchor.trouble(shop.state.tables)).keys() == {"items", "taxes"}
+        begin = Start(len(shop.log.records), start, len(shop.log.records) - 1)
+        for name in ("items", "taxes"):
+            connected = Connected(shop.log, begin, anchor, shop.state)
+            shop.order(await state_table(connected, STREAM, name, head(shop, name)))
+        assert await anchor.trouble(shop.state.tables) == {}
+    assert {name: each.newest.decision for name, each in shop.state.tables.items()} == {
+        "items": 2,
+        "taxes": 4,
+    }
+
+
+async def test_a_table_without_commits_needs_no_statement(
+    tmp_path: Path, threads: ThreadPoolExecutor
+) -> None:
+    shop = Shop(tmp_path, threads)
+    await shop.begin()
+    await shop.commit(0, orders=[1])
+    assert (await adopted_by_statement(shop)).tables == {}

@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from sluicegate import documents
+from sluicegate.coordinator.settings import schema
 from tools.docs import (
     cli_page,
     codes_page,
@@ -31,6 +32,7 @@ def render() -> Mapping[str, str]:
         "reference/messages.md": messages_page.render(),
         "reference/states.md": states_page.render(),
         "schemas/README.md": schemas_page.render(),
+        f"schemas/{schema.NAME}": schema.render(),
         **{f"schemas/{name}": text for name, text in documents.render().items()},
     }
 

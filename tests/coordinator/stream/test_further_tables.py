@@ -16,7 +16,14 @@ from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.table import StreamTable
 from sluicegate.coordinator.stream.table_watch import TableWatch
 from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.models import FurtherTable, KnownTable, SnapshotRef, StreamPolicy, TableVersion
+from sluicegate.events.models import (
+    FilesWritten,
+    FurtherTable,
+    KnownTable,
+    SnapshotRef,
+    StreamPolicy,
+    TableVersion,
+)
 from sluicegate.events.problems import CauseCode, Code, Problem
 from sluicegate.kafka.bodies import WrittenEvent
 from sluicegate.lakes.port import LakeUnavailable, TableState
@@ -159,6 +166,26 @@ async def test_files_that_a_further_table_does_not_take_are_named_with_it(tmp_pa
         assert "the table items does not take them" in format_problem(
             found.problems["both"].model_copy(update={"region": "both"}), STREAM
         )
+
+
+async def test_files_at_another_place_than_that_of_their_own_table_are_refused(tmp_path: Path) -> None:
+    """A driver may find another table under the name, in another catalog. The log has the place of each."""
+    shop = Shop(tmp_path)
+    async with opened(shop, LONG) as (table, state):
+        event = of_items(shop)
+        body = FilesWritten.model_validate_json(event.body)
+        for place in (body.location.replace("items", "orders"), f"{body.location}-of-another-catalog"):
+            moved = body.model_copy(update={"location": place})
+            files = WrittenEvent(event.envelope, moved.model_dump_json().encode())
+            found = await table.check(touching(state, known(state), 7), {7: files})
+            assert isinstance(found, FilesChecked)
+            problem = found.problems["both"]
+            assert (problem.code, problem.table, problem.names[0]) == (
+                Code.LOCATION_NOT_ALLOWED,
+                "items",
+                place,
+            )
+            assert "tables.items" in format_problem(problem.model_copy(update={"region": "both"}), STREAM)
 
 
 @pytest.mark.parametrize("stall_after", [0.0, LONG])
