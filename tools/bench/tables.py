@@ -15,6 +15,7 @@ from tools.bench.catalogue import BENCHMARKS, RESULTS, Benchmark
 from tools.bench.cells import Tables
 from tools.bench.commit_tables import COMMIT_TABLES
 from tools.bench.fault_tables import FAULT_TABLES, faults, ways_in
+from tools.bench.plots import write as write_plots
 from tools.bench.writer_tables import WRITER_TABLES
 
 DOCS: Final = Path(__file__).parents[2] / "docs" / "benchmarks.md"
@@ -77,8 +78,9 @@ def on_page(name: str) -> bool:
 
 
 def rewrite() -> None:
-    """Rewrite the page."""
+    """Rewrite the page, and the plots of its tables."""
     DOCS.write_text(filled(DOCS.read_text(encoding="utf-8")), encoding="utf-8")
+    write_plots()
 
 
 if __name__ == "__main__":

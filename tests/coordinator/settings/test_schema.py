@@ -4,7 +4,8 @@ import json
 import re
 import subprocess
 import tomllib
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 import pytest
 from click.testing import CliRunner
@@ -15,14 +16,20 @@ from sluicegate.coordinator.settings.model import SettingsError, validate
 from sluicegate.coordinator.settings.schema import render
 from tests.repository.test_layout import ROOT
 
-SCHEMA: Final = json.loads(render())
+pytestmark = pytest.mark.slow
+
 STREAM: Final = "[streams.flights]\ntable = '/lake/flights'\n"
+
+
+@cache
+def schema() -> Any:
+    return json.loads(render())
 
 
 def problems(text: str) -> list[str]:
     """Return the places that an editor marks in a settings file."""
     settings = json.loads(json.dumps(tomllib.loads(text), default=str))
-    return [each.json_path for each in Draft202012Validator(SCHEMA).iter_errors(settings)]
+    return [each.json_path for each in Draft202012Validator(schema()).iter_errors(settings)]
 
 
 def files() -> list[tuple[str, str]]:
@@ -42,7 +49,7 @@ def files() -> list[tuple[str, str]]:
 
 
 def test_every_settings_file_and_every_block_in_the_pages_fits() -> None:
-    Draft202012Validator.check_schema(SCHEMA)
+    Draft202012Validator.check_schema(schema())
     found = files()
     assert {"examples/sluicegate.toml", "deploy/kubernetes/base/sluicegate.toml"} <= {
         name for name, _ in found
