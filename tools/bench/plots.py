@@ -37,7 +37,7 @@ _GAP: Final = 12
 
 
 class Plot(NamedTuple):
-    """What a plot shows of a table."""
+    """The columns and rows of a table that a plot shows."""
 
     table: str
     """Name of the table on the page; of several under one name, it is the first one with the columns."""
@@ -175,7 +175,7 @@ def _drawn(plot: Plot, groups: Sequence[Group]) -> str:
     )
 
 
-def _style(colours: Mapping[str, str | tuple[str, ...]]) -> str:
+def _style(colours: Mapping[str, str | Sequence[str]]) -> str:
     bars = "".join(f"    .b{number} {{ fill: {each} }}\n" for number, each in enumerate(colours["bars"]))
     return (
         f"    .page {{ fill: {colours['page']}; stroke: {colours['line']} }}\n"
