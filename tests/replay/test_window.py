@@ -1,11 +1,16 @@
 """Places in a log: how they are written, and which decisions are between two of them."""
 
+from collections.abc import AsyncGenerator
+from typing import Any
+
 import pytest
+from aiokafka import ConsumerRecord, TopicPartition
 
 from sluicegate.coordinator.core.state import Before, Decision, RegionState
 from sluicegate.coordinator.replay.decisions import LoggedDecision
-from sluicegate.coordinator.replay.log import Progress
+from sluicegate.coordinator.replay.log import Progress, StreamLog
 from sluicegate.coordinator.replay.reading import Window, parse_mark
+from sluicegate.coordinator.settings.model import validate
 from sluicegate.events.models import CutReverted, Position, StreamPolicy
 
 POLICY = StreamPolicy(number=1)
@@ -92,3 +97,36 @@ def test_progress_tells_the_share_the_rate_and_the_time_to_go(monkeypatch: pytes
     progress.at(150)
     progress.at(300)
     assert lines == ["reading: 50 of 200 (25%), 5/s, about 30 s left"]
+
+
+class Batches(StreamLog):
+    """A log of 100 records, in batches of 25."""
+
+    async def _range(self, start: int, end: int) -> AsyncGenerator[list[ConsumerRecord], None]:
+        headers = (("ce_type", b"org.sluicegate.files.written.v3"),)
+        for first in range(start, end, 25):
+            yield [
+                ConsumerRecord("events", 0, at, 0, 0, None, b"", None, 0, 0, headers)
+                for at in range(first, first + 25)
+            ]
+
+
+async def test_each_reading_of_a_log_shows_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each batch, and at the places in between that a reader of slow batches notes."""
+    now = 0.0
+    monkeypatch.setattr("sluicegate.coordinator.replay.log.time.monotonic", lambda: now)
+    settings = validate({"kafka": {"bootstrap_servers": "a:1"}, "streams": {"s": {"table": "/lake/t"}}}, {})
+    lines: list[str] = []
+    nothing: Any = None
+    log = Batches(settings, TopicPartition("events", 0), nothing, nothing, lines.append)
+    async for batch in log.read(0, 100):
+        if batch[0].offset == 25:
+            now += 1.0
+            log.progress.at(30)
+        now += 1.0
+    assert lines == [
+        "reading the log: 25 of 100 (25%), 25/s, about 3 s left",
+        "reading the log: 30 of 100 (30%), 15/s, about 5 s left",
+        "reading the log: 50 of 100 (50%), 17/s, about 3 s left",
+        "reading the log: 75 of 100 (75%), 19/s, about 1 s left",
+    ]
