@@ -25,9 +25,9 @@ UNFIT = Condition(kind="stall", problem=Problem(code=Code.TABLE_UNFIT, detail="n
 LOST = Problem(code=Code.FILES_LOST, region="JFK", incarnation=OTHER, checkpoint=10)
 
 
-def lines(found: StateRecord, *, live: bool = True, verbose: bool = False, as_of: int = NOW) -> list[str]:
-    """Return the lines of `status`."""
-    shown = {
+def shown_of(found: StateRecord, *, live: bool = True, as_of: int = NOW) -> dict[str, Any]:
+    """Return a stream as `status` shows it."""
+    return {
         "stream": "flights",
         "configured": True,
         "problem": None,
@@ -38,6 +38,11 @@ def lines(found: StateRecord, *, live: bool = True, verbose: bool = False, as_of
         "unserved": None,
         **view_of(found, None, as_of).model_dump(mode="json"),
     }
+
+
+def lines(found: StateRecord, *, live: bool = True, verbose: bool = False, as_of: int = NOW) -> list[str]:
+    """Return the lines of `status`."""
+    shown = shown_of(found, live=live, as_of=as_of)
     return [click.unstyle(each) for each in lines_of(shown, NOW, verbose=verbose)]
 
 
@@ -221,3 +226,13 @@ def test_status_and_view_of_every_golden_case(path: Path) -> None:
     assert StreamView.model_validate_json(view.model_dump_json()) == view
     names = {name for line in lines(found) if (name := line.partition("  ")[2].partition("  ")[0])}
     assert {*view.regions} <= {*(name.strip() for name in names)}
+
+
+def test_conditions_have_the_colour_of_their_severity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    coloured = [
+        each[:8]
+        for each in lines_of(shown_of(record(conditions=[UNFIT])), NOW, verbose=False)
+        if "\x1b" in each
+    ]
+    assert coloured == ["  \x1b[31mS"]
