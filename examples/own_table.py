@@ -7,10 +7,14 @@ that of `sluicegate up --dir try --table orders=try/lake/default.db/orders`. The
 rows: a second run writes the rows that were added to the end of the file, and nothing twice. A digest of
 these rows is kept with it, so another file is refused: it needs another stream and table. The watermark of a
 run is its time: the end of the file has no rows of an earlier one.
+
+In a CSV file, nothing between two commas is null, and "" is an empty text. Columns have the types of the
+table. Those of a new table are inferred from the values, unless `--type` gives them: `--type zip=string`.
 """
 
 import argparse
 import hashlib
+import re
 import sys
 import time
 from pathlib import Path
@@ -21,14 +25,79 @@ import pyarrow.parquet
 
 from sluicegate.writer_hooks import RegionDriver
 
+TYPES = {
+    "string": pa.string(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+    "decimal(10,2)": pa.decimal128(10, 2),
+}
+"""Names of types, as in SQL. A decimal has any digits and scale; this one stands for all."""
 
-def read(file: Path) -> pa.Table:
-    """Return all rows of a file. Its times get microseconds, which all formats of tables have."""
-    rows = pyarrow.parquet.read_table(file) if file.suffix == ".parquet" else pyarrow.csv.read_csv(file)
+
+def typed(text: str) -> tuple[str, pa.DataType]:
+    """Return the column and the type of COLUMN=TYPE. Raises ArgumentTypeError."""
+    column, _, name = text.rpartition("=")
+    digits = re.fullmatch(r"decimal\((\d+),(\d+)\)", name)
+    if not column or (digits is None and name not in TYPES):
+        raise argparse.ArgumentTypeError(f"{text!r} is not COLUMN=TYPE with a type of {', '.join(TYPES)}")
+    return column, pa.decimal128(int(digits[1]), int(digits[2])) if digits else TYPES[name]
+
+
+def read(file: Path, types: dict[str, pa.DataType]) -> pa.Table:
+    """Return all rows of a file. Its times get microseconds, which all formats of tables have.
+
+    `types` are those of columns in a CSV file; Parquet has its own. Raises ArrowException.
+    """
+    if file.suffix == ".parquet":
+        rows = pyarrow.parquet.read_table(file)
+    else:
+        conversion = pyarrow.csv.ConvertOptions(
+            column_types=types,
+            # Only nothing at all is null: "NA" may be a name.
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        )
+        # A text may have several lines.
+        parsing = pyarrow.csv.ParseOptions(newlines_in_values=True)
+        rows = pyarrow.csv.read_csv(file, parse_options=parsing, convert_options=conversion)
     for index, each in enumerate(rows.schema):
         if pa.types.is_timestamp(each.type):
             times = rows.column(index).cast(pa.timestamp("us", each.type.tz))
             rows = rows.set_column(index, each.name, times)
+    return rows
+
+
+def rows_of(given: argparse.Namespace, known: pa.Schema | None) -> pa.Table:
+    """Return all rows of the file, with the types of the table and those that are given."""
+    types = {field.name: field.type for field in known or ()} | dict(given.type)
+    if given.type and given.file.suffix == ".parquet":
+        sys.exit("nothing was written: a Parquet file has its types. Leave --type out")
+    try:
+        rows = read(given.file, types)
+    except pa.ArrowException as error:
+        if known is not None:
+            refuse(given, f"{given.file}: {error}. The types are those of the table: correct the value")
+        sys.exit(
+            f"nothing was written: {given.file}: {error}. Correct the value, or give the column another "
+            "type, such as --type COLUMN=string"
+        )
+    names = rows.column_names
+    if unknown := [name for name, _ in given.type if name not in names]:
+        sys.exit(
+            f"nothing was written: {given.file} has no column {unknown[0]}. Its columns: {', '.join(names)}"
+        )
+    if untyped := [each.name for each in rows.schema if pa.types.is_null(each.type)]:
+        more = " ".join(f"--type {name}=string" for name in untyped)
+        sys.exit(
+            f"nothing was written: {', '.join(untyped)} of {given.file} has no value, so its type is not "
+            f"known. Give one, such as {more}"
+        )
     return rows
 
 
@@ -47,29 +116,36 @@ def format_of(location: Path) -> str | None:
     return next((lake for mark, lake in marks.items() if any(location.glob(mark))), None)
 
 
-def make_table(location: Path, columns: pa.Schema, lake: str, options: dict[str, str]) -> list[str]:
-    """Make a table with these columns, if there is none; return the columns that the table has."""
+def columns_of(
+    location: Path, lake: str, options: dict[str, str], new: pa.Schema | None = None
+) -> pa.Schema | None:
+    """Return the columns of a table, None if there is none. `new`: make one with these columns then."""
     if lake == "delta":
         from deltalake import DeltaTable
 
-        delta = DeltaTable.create(location, columns, mode="ignore")
-        return [field.name for field in delta.schema().fields]
+        if new is not None:
+            DeltaTable.create(location, new, mode="ignore")
+        exists = DeltaTable.is_deltatable(str(location))
+        return pa.schema(DeltaTable(location).schema().to_arrow()) if exists else None
     database, warehouse = location.parent.name.removesuffix(".db"), location.parent.parent
+    name = f"{database}.{location.name}"
     if lake == "iceberg":
         from pyiceberg.catalog import load_catalog
 
         iceberg = load_catalog("default", type="sql", **options)
-        iceberg.create_namespace_if_not_exists(database)
-        name = f"{database}.{location.name}"
-        table = iceberg.create_table_if_not_exists(name, columns, location=location.as_uri())
-        return list(table.schema().column_names)
+        if new is not None:
+            iceberg.create_namespace_if_not_exists(database)
+            iceberg.create_table_if_not_exists(name, new, location=location.as_uri())
+        return iceberg.load_table(name).schema().as_arrow() if iceberg.table_exists(name) else None
     from pypaimon import CatalogFactory, Schema
+    from pypaimon.schema.data_types import PyarrowFieldParser
 
     catalog = CatalogFactory.create({"warehouse": str(warehouse)})
-    catalog.create_database(database, ignore_if_exists=True)
-    schema = Schema.from_pyarrow_schema(columns)
-    catalog.create_table(f"{database}.{location.name}", schema, ignore_if_exists=True)
-    return list(catalog.get_table(f"{database}.{location.name}").field_names)
+    if new is not None:
+        catalog.create_database(database, ignore_if_exists=True)
+        catalog.create_table(name, Schema.from_pyarrow_schema(new), ignore_if_exists=True)
+    exists = (location / "schema").is_dir()
+    return PyarrowFieldParser.from_paimon_schema(catalog.get_table(name).fields) if exists else None
 
 
 def counted(number: int, noun: str = "row") -> str:
@@ -101,6 +177,14 @@ def arguments() -> argparse.Namespace:
         "--format", default="paimon", choices=["paimon", "delta", "iceberg"], help="of the table"
     )
     parser.add_argument("--option", action="append", default=[], help="NAME=VALUE, such as Iceberg's uri=...")
+    parser.add_argument(
+        "--type",
+        action="append",
+        default=[],
+        type=typed,
+        metavar="COLUMN=TYPE",
+        help=f"of a column in a CSV file: {', '.join(TYPES)}",
+    )
     parser.add_argument("--topic-prefix", default="sluicegate", help="that of the coordinator")
     return parser.parse_args()
 
@@ -108,7 +192,7 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     """Write the rows of one file that are not in the table yet."""
     given = arguments()
-    rows, table = read(given.file), given.table.absolute()
+    table = given.table.absolute()
     of_table = dict(each.split("=", 1) for each in given.option)
     if (found := format_of(table)) not in (None, given.format):
         sys.exit(
@@ -120,7 +204,9 @@ def main() -> None:
             "nothing was written: a table of Iceberg is in a catalog. Give the catalog's address with "
             "--option uri=..., as in the settings of the coordinator"
         )
-    columns = make_table(table, rows.schema, given.format, of_table)
+    known = columns_of(table, given.format, of_table)
+    rows = rows_of(given, known)
+    columns = columns_of(table, given.format, of_table, rows.schema).names
     if sorted(columns) != sorted(rows.column_names):
         names = ", ".join(rows.column_names)
         refuse(given, f"the table has the columns {', '.join(columns)}, and {given.file} has {names}")

@@ -110,7 +110,8 @@ class OldQuery:
 
 @pytest.fixture
 def job(place: Place, spark: SparkThread) -> SparkJob:
-    return SparkJob(spark, place)
+    """A query of this product: by ForeachBatch for one format, by the data source for the other."""
+    return SparkJob(spark, place, foreach=place.lake == "delta")
 
 
 @pytest.fixture

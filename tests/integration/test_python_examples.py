@@ -5,10 +5,13 @@ import json
 import operator
 import random
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -187,6 +190,93 @@ async def test_rows_that_were_added_to_a_file_are_committed_once(
     assert shown[-1] == "4 rows"
 
 
+PARTS = """\
+id,name,size,price,made,seen,note
+1,bolts,,1.5,2026-03-01,2026-03-01T12:00:00Z,
+2,"",007,2,,2026-03-01 12:00:00+01:00,""
+3,NA,NULL,,2026-03-02,,"a
+b"
+"""
+TYPES = {"size": "string", "price": "decimal(9,2)", "seen": "timestamptz", "note": "string"}
+
+
+@pytest.mark.parametrize("lake", ["paimon", "delta", "iceberg"])
+async def test_null_stays_apart_from_an_empty_text_and_columns_have_their_types(
+    lake: str, place: Place, tmp_path: Path
+) -> None:
+    table, file = tmp_path / "lake" / "default.db" / "parts", tmp_path / "parts.csv"
+    file.write_text(PARTS)
+    uri = f"sqlite:///{tmp_path / 'catalog.db'}"
+    options = {"uri": uri} if lake == "iceberg" else {}
+    run = [place.bootstrap, "parts", str(file), str(table)]
+    run += ["--format", lake, "--topic-prefix", place.prefix]
+    run += [word for name, value in options.items() for word in ("--option", f"{name}={value}")]
+    streams = {"parts": {"table": str(table), "format": lake, "options": options}}
+    async with running(settings_for(place.bootstrap, place.prefix, streams), ready=False):
+        typed = [word for name, kind in TYPES.items() for word in ("--type", f"{name}={kind}")]
+        assert await printed("own_table.py", *run, *typed) == ["committed: 3 new rows"]
+        # The types are those of the table now: from these values, `size` would be a number.
+        file.write_text(f"{PARTS}4,nuts,8,0.07,,,\n")
+        assert await printed("own_table.py", *run) == ["committed: 1 new row"]
+    found = read_rows(table, uri if lake == "iceberg" else None)
+    noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    assert found.to_pylist() == [
+        dict(zip(found.column_names, row, strict=True))
+        for row in (
+            (1, "bolts", None, Decimal("1.50"), date(2026, 3, 1), noon, None),
+            (2, "", "007", Decimal("2.00"), None, noon - timedelta(hours=1), ""),
+            (3, "NA", "NULL", None, date(2026, 3, 2), None, "a\nb"),
+            (4, "nuts", "8", Decimal("0.07"), None, None, None),
+        )
+    ]
+
+
+def read_rows(table: Path, catalog_uri: str | None) -> pa.Table:
+    """Return the rows of a table by `id`, as the example reads them."""
+    read = runpy.run_path(str(EXAMPLES / "read_rows.py"))["read"]
+    return read(table, catalog_uri).sort_by("id")
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "message"),
+    [
+        ("id,zip\n1,\n", (), "so its type is not known. Give one, such as --type zip=string"),
+        (
+            "id,zip\n1,x\n",
+            ("--type", "zip=int"),
+            "give the column another type, such as --type COLUMN=string",
+        ),
+        ("id,zip\n1,x\n", ("--type", "zap=int"), "has no column zap. Its columns: id, zip"),
+        (
+            "id,zip\n1,x\n",
+            ("--type", "zip=text"),
+            "'zip=text' is not COLUMN=TYPE with a type of string, boolean",
+        ),
+        ("id,zip\n1,x,2\n", (), "Expected 2 columns, got 3"),
+    ],
+)
+async def test_a_file_without_clear_types_is_refused_before_anything_is_made(
+    text: str, given: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "orders.csv"
+    file.write_text(text)
+    before = everything_in(tmp_path)
+    table = tmp_path / "lake" / "default.db" / "orders"
+    done = await ran(
+        "own_table.py", "127.0.0.1:1", "orders", str(file), str(table), "--format", "delta", *given
+    )
+    assert (done.returncode != 0, message in " ".join(done.stderr.split())) == (True, True), done.stderr
+    assert everything_in(tmp_path) == before
+
+
+async def test_a_value_that_is_not_of_the_type_in_the_table_is_refused(tmp_path: Path) -> None:
+    file, table = tmp_path / "orders.csv", small_table(tmp_path / "lake")
+    file.write_text("id\n1\n1.5\n")
+    done = await ran("own_table.py", "127.0.0.1:1", "orders", str(file), table)
+    assert "invalid value '1.5'. The types are those of the table: correct the value" in done.stderr
+    assert "Another file needs another stream and table" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("lake", "mark", "message"),
     [
@@ -196,7 +286,7 @@ async def test_rows_that_were_added_to_a_file_are_committed_once(
             "is a table of the format iceberg, and",
         ),
         ("delta", "_delta_log/00000.json", "is a table of the format delta, and"),
-        (None, None, "Give its address with --option uri=..."),
+        (None, None, "Give the catalog's address with --option uri=..."),
     ],
 )
 async def test_a_file_for_a_table_of_another_format_is_refused_before_anything_is_made(
