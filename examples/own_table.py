@@ -206,7 +206,7 @@ def main() -> None:
         )
     known = columns_of(table, given.format, of_table)
     rows = rows_of(given, known)
-    columns = columns_of(table, given.format, of_table, rows.schema).names
+    columns = [field.name for field in columns_of(table, given.format, of_table, rows.schema) or ()]
     if sorted(columns) != sorted(rows.column_names):
         names = ", ".join(rows.column_names)
         refuse(given, f"the table has the columns {', '.join(columns)}, and {given.file} has {names}")
