@@ -1,4 +1,4 @@
-"""Names on the pages exist: commands, options, metrics. Each code for an operator has a row."""
+"""Names on the pages exist: commands, options, metrics, tests. Each code for an operator has a row."""
 
 import re
 import shlex
@@ -113,3 +113,29 @@ def test_each_named_metric_exists() -> None:
     }
     assert known
     assert named - known == NO_METRICS
+
+
+def test_each_named_test_exists() -> None:
+    named = {
+        tuple(found)
+        for page in PAGES
+        for found in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text(encoding="utf-8"))
+    }
+    assert named
+    lacking = [
+        f"{file}::{name}"
+        for file, name in sorted(named)
+        if re.search(rf"^(?:async )?def {name}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
+        is None
+    ]
+    assert lacking == []
+
+
+def test_each_named_case_exists() -> None:
+    """Cases of the core, on the page of the contract."""
+    cases = ROOT / "tests" / "golden" / "cases"
+    groups = "|".join(sorted(each.name for each in cases.iterdir() if each.is_dir()))
+    text = (ROOT / "docs" / "consistency.md").read_text(encoding="utf-8")
+    named = set(re.findall(rf"`((?:{groups})/\w+)`", text))
+    assert named
+    assert [name for name in sorted(named) if not (cases / f"{name}.txt").is_file()] == []

@@ -2,12 +2,14 @@
 
 import re
 import runpy
+import tomllib
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from sluicegate.lakes.registry import adapter
+from tests.integration.spark_kafka import COORDINATES
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 PAGE: Final = DOCS / "spark.md"
@@ -28,3 +30,15 @@ def test_the_tables_of_the_page_can_be_written(tmp_path: Path) -> None:
         options = {"uri": f"sqlite:///{tmp_path}/catalog.db"} if lake == "iceberg" else {}
         table = adapter(lake).parse_table(location.replace("/lake", str(tmp_path)), options)
         adapter(lake).open_writer(table, "time_hour").abort()
+
+
+def test_each_line_of_spark_has_its_connector_for_kafka() -> None:
+    """The tests with a topic as their source use the one of this page."""
+    project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = (re.fullmatch(r"spark-?(\d)\.?(\d)", each) for each in project["optional-dependencies"])
+    assert {f"{each[1]}.{each[2]}" for each in extras if each} == COORDINATES.keys()
+    pages = [*DOCS.rglob("*.md"), *(DOCS.parent / "examples").glob("*.py")]
+    named = re.compile(r"org\.apache\.spark:spark-sql-kafka-0-10_[\w.:]+")
+    assert {name for page in pages for name in named.findall(page.read_text(encoding="utf-8"))} == {
+        *COORDINATES.values()
+    }

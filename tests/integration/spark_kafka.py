@@ -1,6 +1,7 @@
 """Spark's connector for Kafka, fetched once for each user, and the example that uses it as a process."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +12,13 @@ from typing import Final
 from sluicegate.cli.local.jars import fetched_jars, find_java
 from tests.integration.conftest import Place
 
-VERSION: Final = "4.1.1" if version("pyspark").startswith("4.1.") else "4.2.0"
+_PAGE: Final = Path(__file__).parents[2] / "docs" / "spark.md"
+_ROW: Final = re.compile(
+    r"^\| (\S+) \| `--packages (org.apache.spark:spark-sql-kafka-0-10_\S+)` \|", re.MULTILINE
+)
+COORDINATES: Final = dict(_ROW.findall(_PAGE.read_text(encoding="utf-8")))
+"""The connector by the line of Spark, as the page names it."""
+VERSION: Final = COORDINATES[".".join(version("pyspark").split(".")[:2])].rpartition(":")[2]
 """A release of the connector that the Spark in use takes: it calls what is internal to Spark."""
 _EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "regions.py"
 _MAIN: Final = f"spark-sql-kafka-0-10_2.13-{VERSION}.jar"
