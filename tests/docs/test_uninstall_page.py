@@ -3,7 +3,10 @@
 import os
 import re
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
 
 from sluicegate.coordinator.service.members import default_folder
 from sluicegate.coordinator.settings.model import KafkaSettings, RedisSettings
@@ -70,3 +73,20 @@ def test_the_folders_of_machines_are_named() -> None:
     assert row(f"the folder `{FOLDER}`")
     assert row(f"`{Path(default_spool()).name.removesuffix(user)}UID`")
     assert row(f"`{default_folder().name.removesuffix(user)}UID`")
+
+
+def test_only_the_properties_of_this_product_are_removed(tmp_path: Path) -> None:
+    found: dict[str, Any] = {}
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    exec(block, found)  # noqa: S102
+    kept = {"write.parquet.compression-codec": "zstd", "owner": "sluicegate.team"}
+    ours = {ancestry.marker_property(USER, MAIN): "1", ancestry.watermark_property("b1"): "2"}
+    catalog = SqlCatalog("default", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}")
+    try:
+        catalog.create_namespace("db")
+        table = catalog.create_table("db.flights", Schema(), properties={**kept, **ours})
+        found["remove_marks"](table)
+        assert catalog.load_table("db.flights").properties.items() >= kept.items()
+        assert not ours.keys() & catalog.load_table("db.flights").properties.keys()
+    finally:
+        catalog.close()

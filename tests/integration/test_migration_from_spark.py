@@ -4,14 +4,17 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
 
 from sluicegate.writer_hooks import start_incarnation
 from tests.faults.tables import kind_of
@@ -29,7 +32,8 @@ pytestmark = [
     pytest.mark.skipif(os.environ.get(SKIPPED) == "no", reason=REASON),
 ]
 
-PAGE = Path(__file__).parents[2] / "docs" / "migration" / "spark.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = (DOCS / "migration" / "spark.md", DOCS / "uninstall.md")
 SCRIPT = Path(__file__).with_name("migrating_query.py")
 QUICK = {
     "spark.ui.enabled": "false",
@@ -56,9 +60,10 @@ async def place(request: pytest.FixtureRequest, kafka_bootstrap: str, unique: st
 
 @pytest.fixture
 def page() -> dict[str, Any]:
-    """The functions of the page."""
+    """The functions of this page, and of the one about what stays."""
     found: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL):
+    text = "".join(each.read_text(encoding="utf-8") for each in PAGES)
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         if "\ndef " in f"\n{block}":
             exec(block, found)  # noqa: S102
     return found
@@ -127,15 +132,22 @@ def ids(place: Place) -> list[int]:
 
 
 def newest_in_table(place: Place, page: dict[str, Any], query: str) -> int | None:
+    found: int | None
     if place.lake == "delta":
-        found: int | None = page["batch_in_delta"](place.table, query)
-        return found
+        found = page["batch_in_delta"](place.table, query)
+    else:
+        with iceberg_table(place) as table:
+            found = page["batch_in_iceberg"](table, query)
+    return found
+
+
+@contextmanager
+def iceberg_table(place: Place) -> Iterator[Table]:
     catalog = SqlCatalog("default", uri=place.lake_options["uri"], warehouse=f"file://{place.root}")
     try:
-        found = page["batch_in_iceberg"](catalog.load_table("db.flights"), query)
+        yield catalog.load_table("db.flights")
     finally:
         catalog.close()
-    return found
 
 
 async def test_a_query_leaves_its_sink_and_goes_back(
@@ -174,3 +186,14 @@ async def test_a_query_leaves_its_sink_and_goes_back(
     assert await old.run() == "done"
     assert newest_in_table(place, page, query) == 4
     assert ids(place) == [0, 1, 2, 3, 4]
+
+    # The old sink needs nothing that this product has left.
+    if place.lake == "iceberg":
+        with iceberg_table(place) as table:
+            page["remove_marks"](table)
+        with iceberg_table(place) as table:
+            assert not [name for name in table.properties if name.startswith("sluicegate")]
+    shutil.rmtree(job.checkpoint / "sluicegate")
+    job.feed([5])
+    assert await old.run() == "done"
+    assert ids(place) == [0, 1, 2, 3, 4, 5]
