@@ -14,7 +14,7 @@ from sluicegate.cli.terminal import Severity, coloured
 from sluicegate.coordinator.core.effects import OPTIONAL
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.observe.messages import duration, format_problem, iso_time, listed, short_id
-from sluicegate.coordinator.observe.view import RANKS, Reason, in_order, silence, view_of
+from sluicegate.coordinator.observe.view import RANKS, reasons_of, view_of
 from sluicegate.coordinator.settings.model import Settings, StreamSettings
 from sluicegate.coordinator.stream.records import Held
 from sluicegate.events.envelope import partition_of
@@ -47,7 +47,7 @@ def lines_of(shown: Shown, now: int, *, verbose: bool) -> list[str]:
         f"{view.stream}  {_commit(view)}  watermark {_time(view.watermark)}  {place}{note}",
         _source(shown, now),
         *_unserved(shown),
-        *_conditions(view),
+        *_conditions(view, now),
         *_progress(view),
         *_tables(view, verbose=verbose),
         *_regions(view, now, verbose=verbose, live=shown["live"]),
@@ -63,22 +63,14 @@ def lines_of(shown: Shown, now: int, *, verbose: bool) -> list[str]:
 def reasons(view: StreamView) -> list[str]:
     """Return why a stream, or an order to it, does not progress, in the order of the live page."""
     optional = {each.message for each in view.conditions if _delays_nothing(each)}
-    return [each.message for each in _reasons(view) if each.message not in optional]
+    found = reasons_of(view, view.updated_at, None)
+    return [each.message for each in found if each.message not in optional]
 
 
 def _delays_nothing(condition: ConditionView) -> bool:
     """True if a step is tried again on which nothing depends, such as the view in Redis."""
     names = condition.arguments.get("names", ())
     return condition.code == Code.RETRYING and not {*names} - OPTIONAL
-
-
-def _reasons(view: StreamView) -> list[Reason]:
-    """Return the conditions and the silent regions, the gravest first."""
-    found = [Reason(each.kind, each.code, each.message, each.region) for each in view.conditions]
-    for name in view.silent:
-        region = view.regions[name]
-        found.append(silence(view.stream, name, region.heard or 0, region.heartbeat_interval or 0))
-    return in_order(found)
 
 
 # --- the stream -----------------------------------------------------------------------------------
@@ -120,9 +112,9 @@ def _listeners(view: StreamView) -> Iterator[str]:
             yield f"    NOTE: {each.note}"
 
 
-def _conditions(view: StreamView) -> Iterator[str]:
+def _conditions(view: StreamView, now: int) -> Iterator[str]:
     retries = {each.message: each.retry_in for each in view.conditions}
-    for each in _reasons(view):
+    for each in reasons_of(view, now, None):
         wait = retries.get(each.message)
         retry = f" (next try in {duration(wait / 1000)})" if wait else ""
         yield f"  {coloured(f'{each.kind.upper()} {each.code}', _severity(each.kind))}: {each.message}{retry}"

@@ -17,7 +17,7 @@ from sluicegate.events.envelope import EventType, LogRecord
 from sluicegate.events.models import CheckpointCompleted, RegionHeartbeat, RegionRegistered
 from sluicegate.events.problems import Code, Problem
 
-_HEARTBEATS: Final = 3
+HEARTBEATS: Final = 3
 """Number of heartbeats in a row that a driver may miss."""
 
 
@@ -33,7 +33,7 @@ def is_silent(region: RegionState, interval: int | None, unheard: int, silence: 
     """
     if interval is None or not region.run or not region.accepts_checkpoints:
         return False
-    return unheard > max(silence, _HEARTBEATS * interval)
+    return unheard > max(silence, HEARTBEATS * interval)
 
 
 class Activity:
@@ -97,7 +97,7 @@ class Activity:
             # An event can name any region, and each state record has all conditions.
             return
         self.strays[name] = Problem(code=Code.STILL_RUNNING, region=name, incarnation=life)
-        self._stray_until[name] = now + max(self._silence, _HEARTBEATS * (interval or 0))
+        self._stray_until[name] = now + max(self._silence, HEARTBEATS * (interval or 0))
 
     def settle(self, now: int) -> bool:
         """Forget queries that have stopped, and regions that live again; return True if there are others."""

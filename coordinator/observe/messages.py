@@ -589,8 +589,7 @@ _WAITING: Final[Mapping[Code, Message]] = {
         "The next commit of stream {stream} waits",
         "the regions {names} have completed nothing since their committed positions",
         "Nothing is to be done while their drivers run. Start those that do not run, also those that were "
-        "idle; for a region of batch jobs in Python, call `prepare_jobs` with their options. To stop waiting "
-        "for one that has ended for good: `sluicegate region remove --stream {stream} --region {first}`",
+        "idle; for a region of batch jobs in Python, call `prepare_jobs` with their options",
     ),
     Code.DECLINED: Message(
         "Region {region} does not complete checkpoint {checkpoint} soon",

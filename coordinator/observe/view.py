@@ -4,11 +4,11 @@ It is derived from a state record, and its figures from the log as one coordinat
 from it.
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from sluicegate.coordinator.core.activity import is_silent
+from sluicegate.coordinator.core.activity import HEARTBEATS, is_silent
 from sluicegate.coordinator.core.log import Checkpoint, Log
 from sluicegate.coordinator.core.savepoints import unreached
 from sluicegate.coordinator.core.state import LogState, RegionState
@@ -297,16 +297,18 @@ def _region(record: StateRecord, name: str) -> RegionView:
     )
 
 
-# Reasons why a stream does not progress, in the one order of the live page and of `sluicegate status`.
+# Reasons why a stream does not progress, for the live page and for `sluicegate status`: one for each cause,
+# in one order. A driver that has failed is also silent, and commits wait for it: that is one cause.
 
 RANKS: Final[Mapping[str, int]] = {
     "stall": 0,
     "refusal": 1,
-    "silent": 2,
-    "retry": 3,
-    "letter": 4,
-    "pause": 5,
-    "wait": 6,
+    "failed": 2,
+    "silent": 3,
+    "retry": 4,
+    "letter": 5,
+    "pause": 6,
+    "wait": 7,
 }
 """Kinds of reasons; the gravest has rank 0."""
 
@@ -315,9 +317,19 @@ SILENT: Final = Message(
     "its last event is of {heard}, and a heartbeat is due every {interval}. Its driver has ended, or its "
     "host does not reach Kafka[. It left checkpoint {checkpoint} unfinished: {events} published, no "
     "completion]",
-    "Start its driver again. To stop waiting for it: `sluicegate region remove --stream {stream} --region "
-    "{region}`",
+    "Start its driver again[. If the region has ended for good: `sluicegate region remove --stream {stream} "
+    "--region {ended}`]",
 )
+FAILED: Final = Message(
+    "Region {region} of stream {stream} has failed",
+    "its driver has given up checkpoint {checkpoint} ({code})[: {detail}][. Its last event is of {heard}]",
+    "Remove the cause, and start its driver again[. If the region has ended for good: `sluicegate region "
+    "remove --stream {stream} --region {ended}`]",
+)
+LONG_SILENCE: Final = 10
+"""Multiple of the silence after which a region counts as silent. Before, nobody is told to remove it."""
+_SLOW: Final = ("", "declined")
+"""Codes of a decline of a driver that still works on its checkpoint."""
 LETTERS: Final = Message(
     "Stream {stream} has {count} that could not be used",
     "the newest is at {source}. {reason}",
@@ -351,10 +363,144 @@ def in_order(reasons: Iterable[Reason]) -> list[Reason]:
     return sorted(reasons, key=lambda each: RANKS.get(each.kind, RANKS["retry"]))
 
 
-def silence(stream: str, region: str, heard: int, interval: int, left: Unfinished | None = None) -> Reason:
+class Patience(NamedTuple):
+    """Milliseconds after which somebody is told of a wait, or of a silence."""
+
+    silence: int
+    """Silence after which a region counts as silent, without regard to its heartbeats."""
+    waits: Callable[[str], int]
+    """The wait of a commit for a lagging region."""
+
+
+def patience_of(settings: StreamSettings | None) -> Patience:
+    """Return the limits of a stream; `settings` None: those at hand do not have it, and no wait is hidden."""
+    if settings is None:
+        return Patience(round(StreamSettings.model_fields["silence"].default * 1000), lambda _: 0)
+    of_regions, usual = settings.alignment_timeouts, settings.alignment_timeout
+    return Patience(round(settings.silence * 1000), lambda name: round(of_regions.get(name, usual) * 1000))
+
+
+def reasons_of(
+    view: StreamView,
+    as_of: int,
+    settings: StreamSettings | None,
+    waits_since: int | None = None,
+    left: Mapping[str, Unfinished] = MappingProxyType({}),
+) -> list[Reason]:
+    """Return why a stream does not progress, one reason for each cause, the gravest first.
+
+    `as_of` is a time in Unix milliseconds, `settings` as of `patience_of`. `waits_since` is the time since
+    when sealed work waits, if it is known; `left` has the unfinished checkpoints of silent regions.
+    """
+    patience = patience_of(settings)
+    declined = {each.region: each for each in view.conditions if each.code == Code.DECLINED}
+    found = [
+        _silence(view, name, as_of, patience, declined.get(name), left.get(name)) for name in view.silent
+    ]
+    for each in view.conditions:
+        if each.code == Code.DECLINED and each.region is not None:
+            found += [] if each.region in view.silent else [_decline(view, each, each.region)]
+        elif each.code != Code.WAITS_FOR_REGIONS:
+            found.append(Reason(each.kind, each.code, each.message, each.region))
+    explained = {each.region for each in found if each.region and each.kind in ("stall", "failed", "silent")}
+    found = [each for each in found if each.kind != "wait" or each.region not in explained]
+    waits = (_waits(view, each, as_of, patience, explained, waits_since) for each in view.conditions)
+    return in_order([*found, *filter(None, waits)])
+
+
+def _waits(
+    view: StreamView,
+    condition: ConditionView,
+    as_of: int,
+    patience: Patience,
+    explained: Container[str | None],
+    since: int | None,
+) -> Reason | None:
+    """Return the reason of a commit that waits for regions of which nothing else is known.
+
+    None: it waits for others only, or not for long yet. A wait of less than `alignment_timeout` is normal.
+    """
+    if condition.code != Code.WAITS_FOR_REGIONS:
+        return None
+    lagging = condition.arguments.get("names", ())
+    names = tuple(name for name in lagging if name not in explained)
+    if since is None:
+        since = min((each.since for name, each in view.waiting.items() if name not in lagging), default=None)
+    age = None if since is None else as_of - since
+    if not names or (age is not None and age < max(map(patience.waits, names))):
+        return None
+    text = format_problem(Problem(code=Code.WAITS_FOR_REGIONS, names=names), view.stream)
+    long = LONG_SILENCE * max(patience.silence, *map(patience.waits, names))
+    if age is not None and age > long:
+        text += _REMOVE.format(stream=view.stream, region=names[0])
+    return Reason(condition.kind, condition.code, text, since=since)
+
+
+_REMOVE: Final = (
+    " To stop waiting for one that has ended for good: `sluicegate region remove --stream {stream} --region "
+    "{region}`."
+)
+
+
+def _silence(
+    view: StreamView,
+    name: str,
+    as_of: int,
+    patience: Patience,
+    declined: ConditionView | None,
+    left: Unfinished | None,
+) -> Reason:
+    """Return the reason of a silent region: the last word of its driver, if it has said one."""
+    region = view.regions[name]
+    heard, interval = region.heard or 0, region.heartbeat_interval or 0
+    long = as_of - heard > LONG_SILENCE * max(patience.silence, HEARTBEATS * interval)
+    if declined is not None and _code_of(declined) not in _SLOW:
+        return _decline(view, declined, name, heard=heard, ended=long)
+    return silence(view.stream, name, heard, interval, left, ended=long)
+
+
+def _code_of(declined: ConditionView) -> str:
+    """Return the code that the driver has given with its decline."""
+    return next(iter(declined.arguments.get("names", ())), "")
+
+
+def _decline(
+    view: StreamView, declined: ConditionView, region: str, heard: int | None = None, *, ended: bool = False
+) -> Reason:
+    """Return the reason of a region whose driver has declined its work, with the error that it has given.
+
+    `heard` is the time of the newest event of a silent region.
+    """
+    code, told = _code_of(declined), declined.arguments
+    if code in _SLOW:
+        return Reason(declined.kind, declined.code, declined.message, region)
+    arguments = {
+        "stream": view.stream,
+        "region": region,
+        "checkpoint": str(told.get("checkpoint", 0)),
+        "code": code,
+        "detail": str(told.get("detail", "")).rstrip(". "),
+    }
+    if heard is not None:
+        arguments["heard"] = iso_time(heard - heard % 1000) or f"{heard} ms"
+    if ended:
+        arguments["ended"] = region
+    return Reason("failed", declined.code, _sentences(FAILED, arguments), region, heard)
+
+
+def silence(
+    stream: str,
+    region: str,
+    heard: int,
+    interval: int,
+    left: Unfinished | None = None,
+    *,
+    ended: bool = False,
+) -> Reason:
     """Return the reason of a region whose heartbeats are missing; times in Unix milliseconds.
 
-    `left` is a checkpoint that its driver has not completed.
+    `left` is a checkpoint that its driver has not completed. `ended`: it is silent for so long that it has
+    perhaps ended for good.
     """
     arguments = {
         "stream": stream,
@@ -365,6 +511,8 @@ def silence(stream: str, region: str, heard: int, interval: int, left: Unfinishe
     if left is not None:
         events = counted(left.events, "event")
         arguments |= {"checkpoint": str(left.checkpoint), "events": events}
+    if ended:
+        arguments["ended"] = region
     return Reason("silent", "silent", _sentences(SILENT, arguments), region, heard)
 
 

@@ -9,7 +9,7 @@ from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.observe import view as reasons
 from sluicegate.coordinator.observe.view import (
     Unfinished,
-    in_order,
+    oldest_sealed,
     pending_bytes,
     silent_regions,
 )
@@ -34,7 +34,7 @@ from sluicegate.coordinator.web.outages import (
     outage_of_kafka,
     outage_of_redis,
 )
-from sluicegate.events.problems import Problem
+from sluicegate.events.problems import Code, Problem
 from sluicegate.state_store import ConditionView, ListenerView, StateStore, StateStoreError, StreamView
 
 if TYPE_CHECKING:
@@ -86,27 +86,9 @@ WAITS_FOR_KAFKA: Final = (
 )
 
 
-def silences_of(view: StreamView, machine: "StreamMachine") -> Iterator[reasons.Reason]:
-    """Yield the reasons of the silent regions of an own stream."""
-    heard, intervals = machine.activity.heard, machine.activity.intervals
-    for name in view.silent:
-        yield reasons.silence(view.stream, name, heard[name], intervals[name], _left(machine, name))
-
-
 def waits_for_kafka(stream: str, away: Silence) -> reasons.Reason:
     """Return the reason of a stream whose coordinator does not reach Kafka."""
     return reasons.Reason("retry", "kafka-away", WAITS_FOR_KAFKA.format(stream=stream), since=away.since)
-
-
-def reasons_of(
-    view: StreamView, more: Iterable[reasons.Reason], letters: Sequence[DeadLetter]
-) -> tuple[Reason, ...]:
-    """Return why a stream does not progress, the gravest first.
-
-    `more` are reasons in addition to the conditions of its view; `letters` are its open dead letters.
-    """
-    found = in_order([*more, *_conditions(view), *_letters(view.stream, letters)])
-    return tuple(Reason.model_validate(each._asdict()) for each in found)
 
 
 def open_letters(letters: Iterable[DeadLetter]) -> dict[str, list[DeadLetter]]:
@@ -118,25 +100,29 @@ def open_letters(letters: Iterable[DeadLetter]) -> dict[str, list[DeadLetter]]:
     return found
 
 
-def _conditions(view: StreamView) -> Iterator[reasons.Reason]:
-    for each in view.conditions:
-        yield reasons.Reason(each.kind, each.code, each.message, each.region)
-
-
 def _letters(stream: str, letters: Sequence[DeadLetter]) -> Iterator[reasons.Reason]:
     if letters:
         newest = max(letters, key=lambda each: each.offset)
         yield reasons.letters(stream, len(letters), newest.model_dump())
 
 
-def _left(machine: "StreamMachine", region: str) -> Unfinished | None:
-    """Return the newest checkpoint of a region with files and without a completion; None if there is none."""
-    pending = machine.replica.log.pending.get(region)
-    left = [each for each in pending.checkpoints.items() if each[1].body is None] if pending else []
-    if not left:
-        return None
-    number, checkpoint = max(left, key=lambda each: each[0])
-    return Unfinished(number, len(checkpoint.parts))
+def _left(machine: "StreamMachine", regions: Iterable[str]) -> dict[str, Unfinished]:
+    """Return, by region, the newest checkpoint with files and without a completion, if there is one."""
+    found = {}
+    for name in regions:
+        pending = machine.replica.log.pending.get(name)
+        left = [each for each in pending.checkpoints.items() if each[1].body is None] if pending else []
+        if left:
+            number, checkpoint = max(left, key=lambda each: each[0])
+            found[name] = Unfinished(number, len(checkpoint.parts))
+    return found
+
+
+def _reads(runner: "StreamRunner") -> bool:
+    """True if a coordinator has not read the log of a stream yet, and nothing holds it up."""
+    machine = runner.machine
+    stalls = any(each.kind == "stall" for each in machine.conditions())
+    return not (machine.ready or runner.is_held or stalls)
 
 
 LOOK: Final = 2.0
@@ -251,14 +237,13 @@ class Board:
     def _of(self, name: str, runner: "StreamRunner | None") -> StreamState | None:
         view, kept = self._views.get(name), self._kept.get(name)
         # One that is still reading its log knows less than its former coordinator knew. One that is read at
-        # its limit reads for long, and its condition has the reason.
-        reads = runner is not None and not runner.machine.ready and not runner.is_held
-        if runner is not None and (not reads or (view is None and kept is None)):
+        # its limit, or stalls, does so for long, and its condition has the reason.
+        if runner is not None and ((view is None and kept is None) or not _reads(runner)):
             return self._live(runner)
         if kept is not None and (view is None or view.revision <= kept.revision):
             return self._state(kept.model_copy(update={"updated_at": self._answered()}), own=True)
         if view is not None:
-            return self._state(view, own=False)
+            return self._state(view, own=runner is not None)
         return self._unknown(name) if self._kafka() is not None else None
 
     def _answered(self) -> int:
@@ -302,8 +287,9 @@ class Board:
             machine.settings.silence,
         )
         view = made.view.model_copy(update={"updated_at": as_of, "silent": silent})
-        more = silences_of(view, machine)
-        return self._state(view, own=True, live=True, more=more, size=made.size)
+        since, left = oldest_sealed(machine.replica.log), _left(machine, silent)
+        found = reasons.reasons_of(view, as_of, runner.settings, since, left)
+        return self._state(view, own=True, live=True, found=found, size=made.size)
 
     def _make(self, runner: "StreamRunner") -> _Made:
         """Return the view of an own stream; it is made again if the stream has changed."""
@@ -323,17 +309,26 @@ class Board:
         *,
         own: bool,
         live: bool = False,
-        more: Iterable[reasons.Reason] = (),
+        found: Sequence[reasons.Reason] | None = None,
         size: int | None = None,
     ) -> StreamState:
-        away = self._kafka()
+        """Return a state; `own`: this coordinator serves the stream. `live`: its values are of now."""
+        name, away = view.stream, self._kafka()
+        if found is None:
+            found = reasons.reasons_of(view, now(), self._settings.streams.get(name))
         if away is not None and own:
-            more = [waits_for_kafka(view.stream, away), *more]
+            # Steps that need Kafka fail as well.
+            found = [waits_for_kafka(name, away), *(each for each in found if each.code != Code.RETRYING)]
+        more = _letters(name, self._letters.get(name, ()))
         return StreamState(
-            stream=view.stream,
+            stream=name,
             live=live,
-            reasons=reasons_of(view, more, self._letters.get(view.stream, ())),
+            own=own,
+            reasons=tuple(
+                Reason.model_validate(each._asdict()) for each in reasons.in_order([*found, *more])
+            ),
             pending_bytes=size,
-            delays=self._feed.history.delays(view.stream),
+            delays=self._feed.history.delays(name),
+            committed_at=self._feed.history.committed_at(name),
             view=view,
         )

@@ -25,6 +25,8 @@ from sluicegate.kafka.reading import read_on
 
 KEPT: Final = 50
 """Cuts of each stream."""
+COMMITS: Final = ("full", "forced", "partial")
+"""Outcomes with which rows became visible."""
 MOST_CELLS: Final = 400_000
 """Regions of cuts in memory, of all streams together. Each takes about 300 bytes."""
 
@@ -74,6 +76,12 @@ class History:
         """Return the cuts of a stream, the oldest first."""
         ring = self._rings.get(stream)
         return tuple(ring.cuts) if ring is not None else ()
+
+    def committed_at(self, stream: str) -> int | None:
+        """Return the time at which the newest commit of a stream was announced."""
+        ring = self._rings.get(stream)
+        commits = reversed(ring.cuts) if ring is not None else ()
+        return next((each.time for each in commits if each.outcome in COMMITS), None)
 
     def delays(self, stream: str) -> Delays | None:
         """Return how fast the newest commits of a stream were."""

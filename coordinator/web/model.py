@@ -54,8 +54,9 @@ class Delays(_Answer):
 class Reason(_Answer):
     """Something that keeps a stream from progress."""
 
-    kind: Literal["stall", "refusal", "silent", "retry", "letter", "pause", "wait"]
-    """`silent`: heartbeats of a region are missing. `letter`: a message could not be used."""
+    kind: Literal["stall", "refusal", "failed", "silent", "retry", "letter", "pause", "wait"]
+    """`failed`: the driver of a region has given its work up. `silent`: heartbeats of a region are missing.
+    `letter`: a message could not be used."""
     code: str
     region: str | None = None
     """Null: it concerns the whole stream."""
@@ -70,13 +71,17 @@ class StreamState(_Answer):
 
     stream: str
     live: bool
-    """True: this coordinator serves the stream. False: another one does, or none."""
+    """True: the values are of now, by the coordinator that serves the stream."""
+    own: bool = False
+    """True: this coordinator serves the stream. It is not live while its log is read, or Kafka is away."""
     reasons: tuple[Reason, ...] = ()
-    """Reasons why it does not progress, the gravest first: conditions, silent regions, dead letters."""
+    """Reasons why it does not progress, one for each cause, the gravest first."""
     pending_bytes: int | None = None
     """Bytes of the files that are in no decision; null: another coordinator knows them."""
     delays: Delays | None = None
     """Null: no commit is known whose delay was measured."""
+    committed_at: int | None = None
+    """Time at which its newest commit was announced; null: the history does not reach so far."""
     view: StreamView
 
 

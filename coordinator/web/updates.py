@@ -135,7 +135,7 @@ def _same(one: StreamState, other: StreamState | None) -> bool:
 def _seen(state: StreamState) -> tuple[object, ...]:
     # The time of a live state is now, so it always differs.
     view = state.view.model_copy(update={"updated_at": 0}) if state.live else state.view
-    return state.live, state.reasons, state.pending_bytes, state.delays, view
+    return state.live, state.own, state.reasons, state.pending_bytes, state.delays, view
 
 
 def _put(queue: "asyncio.Queue[bytes | None]", message: bytes | None) -> bool:

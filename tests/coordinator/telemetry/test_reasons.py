@@ -2,8 +2,21 @@
 
 import pytest
 
+from sluicegate.coordinator.core.state_record import Condition, Waiting
 from sluicegate.coordinator.observe.messages import duration, iso_time
-from sluicegate.coordinator.observe.view import RANKS, Reason, Unfinished, in_order, letters, silence
+from sluicegate.coordinator.observe.view import (
+    RANKS,
+    Reason,
+    Unfinished,
+    in_order,
+    letters,
+    reasons_of,
+    silence,
+    view_of,
+)
+from sluicegate.coordinator.settings.model import StreamSettings
+from sluicegate.events.problems import Code, Problem
+from tests.coordinator.telemetry.records import NOW, record
 
 HEARD = 1_764_233_472_345
 
@@ -26,10 +39,88 @@ def test_a_silent_region_names_what_its_driver_left() -> None:
     assert found.message == (
         "Region JFK of stream flights is silent: its last event is of 2025-11-27T08:51:12Z, and a "
         "heartbeat is due every 10 s. Its driver has ended, or its host does not reach Kafka. It left "
-        "checkpoint 413 unfinished: 2 events published, no completion. Start its driver again. To stop "
-        "waiting for it: `sluicegate region remove --stream flights --region JFK`."
+        "checkpoint 413 unfinished: 2 events published, no completion. Start its driver again."
     )
     assert "It left" not in silence("flights", "JFK", HEARD, 10_000).message
+
+
+# --- one cause, one reason ------------------------------------------------------------------------
+
+MISMATCH = "SchemaMismatch: the rows lack the column origin"
+WAITS = Condition(kind="wait", problem=Problem(code=Code.WAITS_FOR_REGIONS, names=("EWR",)))
+OLD = Condition(kind="wait", problem=Problem(code=Code.POSITION_OLD, region="EWR", number=3_600))
+SETTINGS = StreamSettings(table="/lake/flights", alignment_timeout=10.0, alignment_timeouts={"LGA": 60.0})
+
+
+def declined(code: str) -> Condition:
+    names = (code,) if code else ()
+    problem = Problem(code=Code.DECLINED, region="EWR", checkpoint=7, names=names, detail=MISMATCH)
+    return Condition(kind="wait", problem=problem)
+
+
+def shown(*conditions: Condition, heard: int = 1_000, waits: int = 30_000) -> list[Reason]:
+    """Return the reasons of a stream whose region EWR was heard, and whose work waits, for so long."""
+    found = record(
+        conditions=conditions,
+        heard={"EWR": NOW - heard},
+        intervals={"EWR": 10_000},
+        waiting={"JFK": Waiting(files=1, rows=1, since=NOW - waits)},
+    )
+    return reasons_of(view_of(found, SETTINGS, NOW), NOW, SETTINGS)
+
+
+def test_a_driver_that_failed_gives_the_error_of_its_last_word() -> None:
+    (found,) = shown(declined("batch-failed"), WAITS, OLD)
+    assert (found.kind, found.code, found.region) == ("failed", "declined", "EWR")
+    assert found.message == (
+        "Region EWR of stream flights has failed: its driver has given up checkpoint 7 (batch-failed): "
+        f"{MISMATCH}. Remove the cause, and start its driver again."
+    )
+
+
+def test_the_silence_after_a_last_word_is_the_same_cause() -> None:
+    (found,) = shown(declined("query-failed"), WAITS, heard=90_000)
+    assert (found.kind, found.since) == ("failed", NOW - 90_000)
+    assert MISMATCH in found.message
+    assert "Its last event is of " in found.message
+    assert "region remove" not in found.message
+
+
+def test_a_slow_checkpoint_is_no_failure() -> None:
+    assert [(each.kind, each.code) for each in shown(declined("declined"))] == [("wait", "declined")]
+    assert [each.kind for each in shown(declined("declined"), heard=90_000)] == ["silent"]
+
+
+def test_commits_that_wait_for_a_silent_region_have_one_reason() -> None:
+    assert [each.kind for each in shown(WAITS, heard=90_000)] == ["silent"]
+    both = WAITS.problem.model_copy(update={"names": ("EWR", "LGA")})
+    silent, waits = shown(WAITS.model_copy(update={"problem": both}), heard=90_000, waits=61_000)
+    assert (silent.kind, waits.kind) == ("silent", "wait")
+    assert "the regions LGA have completed nothing" in waits.message
+
+
+@pytest.mark.parametrize(
+    ("region", "waits", "kinds"),
+    [("EWR", 9_000, []), ("EWR", 11_000, ["wait"]), ("LGA", 59_000, []), ("LGA", 61_000, ["wait"])],
+)
+def test_a_wait_is_shown_after_the_alignment_timeout(region: str, waits: int, kinds: list[str]) -> None:
+    problem = WAITS.problem.model_copy(update={"names": (region,)})
+    found = shown(WAITS.model_copy(update={"problem": problem}), waits=waits)
+    assert [each.kind for each in found] == kinds
+    assert [each.since for each in found] == [NOW - waits] * len(kinds)
+
+
+@pytest.mark.parametrize(("heard", "told"), [(599_000, False), (601_000, True)])
+def test_to_remove_a_region_is_advised_after_long_silence(heard: int, told: bool) -> None:
+    command = "If the region has ended for good: `sluicegate region remove --stream flights --region EWR`."
+    for conditions in ((), (declined("batch-failed"),)):
+        (found,) = shown(*conditions, heard=heard)
+        assert (command in found.message) is told
+    (wait,) = shown(WAITS, waits=heard)
+    assert ("`sluicegate region remove --stream flights --region EWR`" in wait.message) is told
+
+
+# --- letters, and times ---------------------------------------------------------------------------
 
 
 def test_dead_letters_have_the_newest_one_and_no_second_remedy() -> None:
