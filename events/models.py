@@ -419,6 +419,10 @@ def size_of_texts(source_offsets: str | None, listeners: Mapping[str, str]) -> i
     return states + len((source_offsets or "").encode())
 
 
+SLOW_CODES: Final = ("", "declined")
+"""Codes of a decline by a driver that still works on its checkpoint: it is late, and has not failed."""
+
+
 class CheckpointFailed(Body):
     """A checkpoint will not be sealed soon, or never. It has no effect once the checkpoint is sealed."""
 

@@ -17,6 +17,8 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 import sluicegate
 from sluicegate.coordinator.core.state_record import Condition
 from sluicegate.events.dead_letters import LETTER_CODES
+from sluicegate.events.models import SLOW_CODES
+from sluicegate.events.problems import Code
 
 SLICE: Final = 0.0005
 """Seconds of work for one slice of the page."""
@@ -269,6 +271,8 @@ class Metrics:
         ProcessCollector(registry=self._of_system)
         self._conditions_shown: dict[str, set[tuple[str, str, str]]] = {}
         """By stream, kind, code and further table of the conditions that are shown."""
+        self._failed_shown: dict[str, set[tuple[str, str]]] = {}
+        """By stream, region and code of the failed regions that are shown."""
         self._owners_shown: dict[str, str] = {}
         gauge, counter, histogram = self._registry.gauge, self._registry.counter, self._registry.histogram
 
@@ -431,6 +435,13 @@ class Metrics:
             "Append time of the newest event of the region's driver, in seconds since the Unix epoch. "
             "Drivers also send heartbeats while they have no work",
         )
+        self._failed = gauge(
+            "region_failed",
+            "boolean",
+            ("stream", "region", "code"),
+            "1 while the newest word of the region's driver is that it has given its work up, by the code "
+            "that it gave; absent otherwise. The status has its text",
+        )
         self._owner = gauge(
             "stream_owner_info",
             "boolean",
@@ -537,6 +548,12 @@ class Metrics:
         for labels, count in counts.items():
             self._conditions.set(count, stream, *labels)
         self._conditions_shown[stream] = {*counts}
+        failed = set(_failed(conditions))
+        for region, code in self._failed_shown.get(stream, set()) - failed:
+            self._failed.remove(stream, region, code)
+        for region, code in failed:
+            self._failed.set(1, stream, region, code)
+        self._failed_shown[stream] = failed
 
     def owner(self, stream: str, owner: str) -> None:
         """Show the owner of a stream; empty: it has none."""
@@ -564,9 +581,10 @@ class Metrics:
         for each in of_stream:
             each.remove(stream)
         # These search all series, so hundreds of streams together take long: only what has more labels.
-        for each in (self.fallbacks, self.region_position, self.heard, self._conditions):
+        for each in (self.fallbacks, self.region_position, self.heard, self._conditions, self._failed):
             each.remove_by_labels({"stream": stream})
         self._conditions_shown.pop(stream, None)
+        self._failed_shown.pop(stream, None)
         self.owner(stream, "")
         self._owners_shown.pop(stream, None)
 
@@ -584,3 +602,11 @@ class Metrics:
         yield generate_latest(self._of_system)
         for part in self._registry.slices():
             yield part.encode()
+
+
+def _failed(conditions: Sequence[Condition]) -> Iterator[tuple[str, str]]:
+    """Yield the regions whose drivers have given their work up, with the codes that they gave."""
+    for problem in (each.problem for each in conditions if each.problem.code is Code.DECLINED):
+        code = next(iter(problem.names), "")
+        if problem.region is not None and code not in SLOW_CODES:
+            yield problem.region, code

@@ -15,6 +15,7 @@ from sluicegate.coordinator.core.state import LogState, RegionState
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.observe.messages import Message, duration, fill, format_problem, iso_time
 from sluicegate.coordinator.settings.model import StreamSettings
+from sluicegate.events.models import SLOW_CODES
 from sluicegate.events.problems import Code, Problem
 from sluicegate.state_store import (
     AssignmentView,
@@ -328,8 +329,8 @@ FAILED: Final = Message(
 )
 LONG_SILENCE: Final = 10
 """Multiple of the silence after which a region counts as silent. Before, nobody is told to remove it."""
-_SLOW: Final = ("", "declined")
-"""Codes of a decline of a driver that still works on its checkpoint."""
+
+
 LETTERS: Final = Message(
     "Stream {stream} has {count} that could not be used",
     "the newest is at {source}. {reason}",
@@ -454,7 +455,7 @@ def _silence(
     region = view.regions[name]
     heard, interval = region.heard or 0, region.heartbeat_interval or 0
     long = as_of - heard > LONG_SILENCE * max(patience.silence, HEARTBEATS * interval)
-    if declined is not None and _code_of(declined) not in _SLOW:
+    if declined is not None and _code_of(declined) not in SLOW_CODES:
         return _decline(view, declined, name, heard=heard, ended=long)
     return silence(view.stream, name, heard, interval, left, ended=long)
 
@@ -472,7 +473,7 @@ def _decline(
     `heard` is the time of the newest event of a silent region.
     """
     code, told = _code_of(declined), declined.arguments
-    if code in _SLOW:
+    if code in SLOW_CODES:
         return Reason(declined.kind, declined.code, declined.message, region)
     arguments = {
         "stream": view.stream,

@@ -55,6 +55,22 @@ def test_gauges_of_revoked_partitions_and_streams_are_removed() -> None:
     assert value_of(metrics, "cuts_total", stream="theirs", outcome="full") == 1
 
 
+def test_a_region_has_failed_until_its_driver_says_more() -> None:
+    metrics = Metrics()
+    given_up = Problem(code=Code.DECLINED, region="r1", checkpoint=7, names=("batch-failed",), detail="x")
+    slow = given_up.model_copy(update={"region": "r2", "names": ("declined",)})
+    waits = [Condition(kind="wait", problem=each) for each in (given_up, slow)]
+    for stream in ("mine", "theirs"):
+        metrics.conditions(stream, waits)
+    labels = {"stream": "mine", "region": "r1", "code": "batch-failed"}
+    assert value_of(metrics, "region_failed", **labels) == 1
+    assert metrics.render().decode().count("sluicegate_region_failed{") == 2
+    metrics.conditions("mine", waits[1:])
+    assert value_of(metrics, "region_failed", **labels) is None
+    metrics.forget_stream("theirs")
+    assert "sluicegate_region_failed{" not in metrics.render().decode()
+
+
 def test_a_stream_has_the_owner_of_its_newest_settings() -> None:
     metrics = Metrics()
     for stream in ("mine", "theirs"):
