@@ -209,6 +209,12 @@ _LAST: Final = {
     "description": "Number of cuts, the newest ones.",
     "schema": {"type": "integer", "minimum": 1, "maximum": 50, "default": 50},
 }
+_REGIONS: Final = {
+    "name": "regions",
+    "in": "query",
+    "description": "False: the cuts come without their regions.",
+    "schema": {"type": "boolean", "default": True},
+}
 
 
 def document() -> dict[str, Any]:
@@ -228,7 +234,9 @@ def document() -> dict[str, Any]:
         "paths": {
             "/api/v1/streams": _get("The streams of the deployment.", Streams),
             "/api/v1/streams/{stream}": _get("One stream.", StreamState, _STREAM),
-            "/api/v1/streams/{stream}/cuts": _get("Its newest cuts, the oldest first.", Cuts, _STREAM, _LAST),
+            "/api/v1/streams/{stream}/cuts": _get(
+                "Its newest cuts, the oldest first.", Cuts, _STREAM, _LAST, _REGIONS
+            ),
             "/api/v1/streams/{stream}/checkpoints": _get(
                 "Its checkpoints that are in no decision, from its coordinator.",
                 Checkpoints,

@@ -82,7 +82,10 @@ class Routes:
         cuts = self._feed.history.cuts(name)
         if not cuts and self._board.state(name) is None:
             return _unknown(name)
-        return _json(Cuts(stream=name, cuts=cuts[-int(last) :]))
+        shown = cuts[-int(last) :]
+        if request.query.get("regions") == "false":
+            shown = tuple(each.model_copy(update={"regions": {}}) for each in shown)
+        return _json(Cuts(stream=name, cuts=shown))
 
     async def _checkpoints(self, request: web.Request) -> web.Response:
         name = request.match_info["stream"]
@@ -92,7 +95,12 @@ class Routes:
         await self._board.look()
         if self._board.state(name) is None:
             return _unknown(name)
-        return _json(Problem(problem=f"another coordinator serves the stream {name}: ask its page"), 404)
+        return _json(
+            Problem(
+                problem=f"this coordinator does not serve the stream {name}; the page of its own one has them"
+            ),
+            404,
+        )
 
     async def _letters(self, _: web.Request) -> web.Response:
         return _json(DeadLetters(letters=self._feed.letters.all()))

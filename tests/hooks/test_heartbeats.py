@@ -7,10 +7,16 @@ from itertools import count
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql.functions import raise_error
+from pyspark.sql.functions import lit, raise_error
 
 from sluicegate.events.envelope import EventType
-from sluicegate.events.models import CheckpointCompleted, RegionClosed, RegionHeartbeat, RegionRegistered
+from sluicegate.events.models import (
+    CheckpointCompleted,
+    CheckpointFailed,
+    RegionClosed,
+    RegionHeartbeat,
+    RegionRegistered,
+)
 from sluicegate.writer_hooks import BatchUnfinished, close_region
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import shared_publisher
@@ -99,6 +105,33 @@ def test_a_query_at_its_end_leaves_its_region_idle(job: Job) -> None:
     assert job.log.of(CheckpointCompleted)[-1][0].checkpoint == 2
 
 
+def last_word(job: Job) -> tuple[int, str]:
+    """Wait for the last word of a query; return the number of its checkpoint, and its reason."""
+
+    def found() -> list[tuple[int, str]]:
+        declines = job.log.of(CheckpointFailed)
+        return [(at.checkpoint, body.reason) for at, body in declines if body.code == "query-failed"]
+
+    job.log.wait(lambda: bool(found()), "no last word")
+    return found()[-1]
+
+
+def test_a_query_whose_rows_do_not_fit_gives_the_error_as_its_last_word(job: Job) -> None:
+    """The page, the status and the alert of the region have it from there."""
+    job.feed("a", 1)
+    with pytest.raises(StreamingQueryException):
+        job.run(job.rows().withColumn("gate", lit(7)))
+    number, reason = last_word(job)
+    assert number == 0
+    assert reason.startswith("SchemaMismatch: ")
+    assert "gate" in reason
+    region = job.log.judges.replica(job.options["stream"]).state.regions["JFK"]
+    job.log.wait(lambda: region.declined is not None and region.declined.reason == reason, "not declined")
+    job.run()
+    job.log.wait(lambda: is_idle(job), "not idle")
+    assert region.declined is None
+
+
 def test_a_query_that_fails_falls_silent(job: Job, caplog: pytest.LogCaptureFixture) -> None:
     job.feed("a", 1)
     job.run()
@@ -106,6 +139,10 @@ def test_a_query_that_fails_falls_silent(job: Job, caplog: pytest.LogCaptureFixt
     job.feed("b", 1, start=100)
     with pytest.raises(StreamingQueryException):
         job.run(job.rows().withColumn("airport", raise_error("broken on purpose")))
+    number, reason = last_word(job)
+    assert number == 1
+    assert reason.startswith("the query failed: ")
+    assert "broken on purpose" not in reason, "it may have a secret"
     before = len(job.log.registrations())
     # What follows in the same thread shows that the end of the run before was handled.
     job.options["bounded"] = "true"

@@ -8,7 +8,10 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from sluicegate.coordinator.observe.view import RANKS, Unfinished, silence
+from sluicegate.coordinator.observe.messages import format_problem
+from sluicegate.coordinator.observe.view import Unfinished, reasons_of
+from sluicegate.events.problems import Code, Problem
+from sluicegate.state_store import StreamView
 
 STATIC: Final = Path(__file__).parents[2] / "coordinator" / "web" / "static"
 POLICY: Final = (
@@ -31,19 +34,20 @@ REFUSAL: Final = (
     "A driver of region EWR is refused: the region has another live incarnation. Start it with the state of "
     "that incarnation."
 )
-WAIT: Final = (
-    "The next commit of stream bookings waits: the regions LGA have completed nothing since their committed "
-    "positions. Nothing is to be done while their drivers run. To stop waiting for one that does not come "
-    "back: `sluicegate region remove --stream bookings --region LGA`."
-)
 PAUSE: Final = (
     "Stream baggage commits nothing: an operator paused it. Continue with `sluicegate stream resume "
     "--stream baggage`. `sluicegate audit --stream baggage` tells who paused it, when and why."
 )
 RETRY: Final = (
-    "Step publish of stream tickets fails: the store of the table does not answer. It is tried again by "
-    "itself. Repair the store that `sluicegate check` names."
+    "Stream tickets tries again: the step publish fails: the catalog http://catalog:8181 gives no answer for "
+    "lake.tickets (Connection refused). It continues by itself when the cause is gone. `sluicegate check` "
+    "looks at Kafka, the tables and Redis."
 )
+MISMATCH: Final = "SchemaMismatch: the rows have the column gate, which the table lacks"
+LAST_WORD: Final = Problem(
+    code=Code.DECLINED, region="LGA", checkpoint=413, names=("query-failed",), detail=MISMATCH
+)
+LAGGING: Final = Problem(code=Code.WAITS_FOR_REGIONS, names=("south",))
 
 Json = dict[str, Any]
 
@@ -67,6 +71,8 @@ class ExampleServer:
         self.checkpoints: dict[str, list[Json]] = {}
         self.refuses = False
         """True: updates are answered with an error, which closes an EventSource for good."""
+        self.asked: list[str] = []
+        """Paths with which cuts were asked for."""
         self.connections = 0
         """Number of connections that were made."""
         self.port = 0
@@ -158,7 +164,11 @@ class ExampleServer:
 
     async def _cuts(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
-        return web.json_response({"stream": name, "cuts": self.cuts.get(name, [])[-50:]})
+        self.asked.append(request.path_qs)
+        cuts = self.cuts.get(name, [])[-50:]
+        if request.query["regions"] == "false":
+            cuts = [each | {"regions": {}} for each in cuts]
+        return web.json_response({"stream": name, "cuts": cuts})
 
     async def _checkpoints(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
@@ -187,9 +197,13 @@ def make_stream(
     changes: Mapping[str, Json] | None = None,
     live: bool = True,
     silent: Iterable[str] = (),
+    waits: Iterable[Problem] = (),
     **view: Any,
 ) -> Json:
-    """Return a stream; conditions are (kind, code, message), `changes` are values of single regions."""
+    """Return a stream; conditions are (kind, code, message).
+
+    `waits` are further conditions, and `changes` are values of single regions.
+    """
     names = [*regions]
     region = {"phase": "live", "idle": False, "heard": NOW - 2 * SECOND, "consecutive_fallbacks": 0}
     values: Json = {
@@ -210,25 +224,21 @@ def make_stream(
     }
     delays = {"p50": 2_140, "p99": 8_420, "commits": 128}
     view = values | view
-    reasons = [{**each, "region": None, "since": None} for each in view["conditions"]]
-    reasons += [_silence(name, each, view["regions"][each]["heard"]) for each in silent]
+    for each in waits:
+        told = {"code": each.code, "message": format_problem(each, name), "region": each.region}
+        view["conditions"] += [{"kind": "wait", **told, "arguments": each.model_dump(mode="json")}]
+    shown = StreamView.model_validate(view | {"silent": [*silent], "decided_cut": {}})
+    left = dict.fromkeys(silent, Unfinished(413, 3))
+    reasons = [each._asdict() for each in reasons_of(shown, NOW, None, left=left)]
     usual = {
         "stream": name,
         "live": live,
+        "own": live,
         "delays": delays,
+        "committed_at": None,
         "pending_bytes": 734_000 if live else None,
     }
-    return {**usual, "reasons": ordered(reasons), "view": {**view, "silent": [*silent]}}
-
-
-def ordered(reasons: Iterable[Json]) -> list[Json]:
-    """Return reasons as the service sends them."""
-    return sorted(reasons, key=lambda each: RANKS[each["kind"]])
-
-
-def _silence(stream: str, region: str, heard: int) -> Json:
-    found = silence(stream, region, heard, 10 * SECOND, Unfinished(413, 3))
-    return found._asdict()
+    return {**usual, "reasons": reasons, "view": {**view, "silent": [*silent]}}
 
 
 def make_cut(number: int, outcome: str, regions: Mapping[str, Json], at: int = NOW) -> Json:
@@ -268,17 +278,30 @@ def make_entry(state: str, checkpoint: int, fallbacks: int = 0, since: int = NOW
 
 
 def make_cuts(
-    regions: Iterable[str] = REGIONS, first: int = 79, count: int = 50, lagging: str = ""
+    regions: Iterable[str] = REGIONS,
+    first: int = 79,
+    count: int = 50,
+    lagging: str = "",
+    *,
+    last: int = NOW,
+    every: int = 20,
+    size: int = 36,
+    lag: int = 24,
+    seed: int = 0,
 ) -> list[Json]:
-    """Return cuts of which some are not full. A lagging region falls back in the last two."""
+    """Return cuts of which some are not full. A lagging region falls back in the last two.
+
+    The newest one is of `last`, and there is one `every` so many seconds. `size` and `lag` are about those of
+    its files and of its watermark in seconds; they vary with `seed`.
+    """
     at: dict[str, tuple[int, int, int]] = dict.fromkeys(regions, (0, 0, NOW))
     cuts = []
     for number in range(first, first + count):
-        time = NOW - (first + count - number) * 20 * SECOND
-        outcome = {0: "reverted", 7: "abandoned"}.get(number % 23, "")
+        time = last - (first + count - number) * every * SECOND
+        outcome = {0: "reverted", 7: "abandoned"}.get((number + seed) % 23, "")
         entries = {}
         for index, name in enumerate(at):
-            state, fallbacks = _state_at(number, index, at[name][1])
+            state, fallbacks = _state_at(number + seed, index, at[name][1])
             if name == lagging and number >= first + count - 2:
                 state, fallbacks = "fell back", at[name][1] + 1
             if outcome:
@@ -289,7 +312,18 @@ def make_cuts(
             entries[name] = make_entry(state, checkpoint, fallbacks, since)
         partial = any(each["state"] == "fell back" for each in entries.values())
         made = outcome or ("partial" if partial else "forced" if number % 9 == 4 else "full")
-        cuts.append(make_cut(number, made, entries, time))
+        cut = make_cut(number, made, entries, time)
+        if cut["files"] is not None and seed:
+            files = size + (number * (seed + 3)) % (size // 2 + 2)
+            late = lag + (number * seed) % 17 + (4 * lag if number % (11 + seed) == 0 else 0)
+            rows, wait = (
+                files * (140 + seed * 7 + number % 5),
+                300 + (number * 97 * seed) % (400 * seed + 900),
+            )
+            visible = time + SECOND
+            cut |= {"files": files, "rows": rows, "bytes": rows * 340, "watermark": visible - late * SECOND}
+            cut |= {"sealed": visible - wait, "delay": wait, "visible": visible}
+        cuts.append(cut)
     return cuts
 
 
@@ -336,25 +370,91 @@ def make_checkpoint(number: int, region: str = "JFK", **changes: Any) -> Json:
     return usual | changes
 
 
+EXAMPLES: Final = {
+    "weather": (60, 1),
+    "airports": (300, 4),
+    "bookings": (10, 12),
+    "baggage": (30, 60),
+    "tickets": (15, 8),
+    "gates": (20, 24),
+    "orders": (5, 18),
+}
+"""By stream, the seconds between its cuts and the files of each."""
+_PAUSES: Final = {"baggage": 31 * MINUTE, "tickets": 2 * MINUTE, "bookings": 40 * SECOND}
+"""By stream, the time without a cut."""
+
+
+def _example(
+    name: str,
+    regions: Iterable[str],
+    committed: int,
+    *conditions: tuple[str, str, str],
+    lag: int,
+    **more: Any,
+) -> Json:
+    """Return a stream of the example at its own place; `lag` is in seconds."""
+    place = {"decided": committed, "committed": committed, "watermark": NOW - lag * SECOND}
+    snapshot = {"id": committed + 3, "identity": f"{committed * 7919:08x}"}
+    return make_stream(name, *conditions, regions=regions, snapshot=snapshot, **place, **more)
+
+
 def add_example(server: ExampleServer) -> None:
     """Add a deployment that has each state of a stream."""
     stalled = {
         "JFK": {"stalled": {"code": "completed-differently", "message": RESET}, "consecutive_fallbacks": 2}
     }
     refused = {"EWR": {"refused": {"code": "live-incarnation", "message": REFUSAL}}}
-    long_ago = {"LGA": {"files": 3, "rows": 410, "since": NOW - 7 * MINUTE}}
+    tables = {
+        "items": {"identifier": "shop.items", "decision": 211, "snapshot": {"id": 209, "identity": "4c1d"}},
+        "refunds": {
+            "identifier": "shop.refunds",
+            "decision": 187,
+            "snapshot": {"id": 64, "identity": "9be2"},
+        },
+    }
+    for each in tables.values():
+        each |= {"identity": "u", "location": "file:///lake/shop"}
+    waits = {"north": {"files": 3, "rows": 410, "since": NOW - 7 * MINUTE}}
     server.add(
-        make_stream("weather"),
-        make_stream("airports", live=False),
-        make_stream("bookings", ("wait", "waits-for-regions", WAIT), waiting=long_ago),
-        make_stream("baggage", ("pause", "paused", PAUSE), paused=True),
-        make_stream("tickets", ("retry", "retrying", RETRY)),
-        make_stream("gates", changes={"LGA": {"heard": NOW - 4 * MINUTE}}, silent=["LGA"]),
-        make_stream("crew", ("refusal", "live-incarnation", REFUSAL), changes=refused),
+        _example("weather", ("station",), 412, lag=5),
+        _example("airports", ("eu", "us"), 57, lag=420, live=False),
+        _example("bookings", ("north", "south"), 903, waits=[LAGGING], waiting=waits, lag=61),
+        _example("baggage", ("belt-1", "belt-2"), 77, ("pause", "paused", PAUSE), paused=True, lag=1_900),
+        _example("tickets", ("web", "kiosk"), 340, ("retry", "retrying", RETRY), lag=130),
+        _example(
+            "gates",
+            REGIONS,
+            412,
+            changes={"LGA": {"heard": NOW - 4 * MINUTE}},
+            silent=["LGA"],
+            waits=[LAST_WORD],
+            lag=260,
+        ),
+        _example(
+            "orders",
+            ("EWR", "JFK"),
+            211,
+            ("refusal", "live-incarnation", REFUSAL),
+            changes=refused,
+            tables=tables,
+            lag=12,
+        ),
         make_stream("flights", ("stall", "completed-differently", RESET), changes=stalled, decided=129),
     )
-    for name in server.streams:
-        server.cuts[name] = make_cuts(lagging="JFK" if name == "flights" else "")
+    for number, (name, each) in enumerate(server.streams.items()):
+        cadence = EXAMPLES.get(name)
+        view = each["view"]
+        regions = view["assignment"]["regions"]
+        if cadence is None:
+            server.cuts[name] = make_cuts(regions, lagging="JFK")
+            continue
+        every, size = cadence
+        late, first = (NOW - view["watermark"]) // SECOND, view["committed"] - 49
+        made = make_cuts(
+            regions, first, every=every, size=size, last=NOW - _PAUSES.get(name, 0), lag=late, seed=number + 1
+        )
+        server.cuts[name] = made
+        each["committed_at"] = made[-1]["time"]
     lacking = make_checkpoint(413, arrived=3, missing=["writer-2/413/0"], missing_count=1, sealed_at=None)
     open_one = make_checkpoint(414, named=None, arrived=1, sealed_at=None)
     server.checkpoints["flights"] = [

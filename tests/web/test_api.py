@@ -77,6 +77,8 @@ async def test_streams_and_their_cuts_are_served(place: Place) -> None:
         ]
         assert cuts["cuts"][1]["regions"]["r1"]["state"] == "moved"
         assert len((await client.get("/streams/flights/cuts?last=1"))["cuts"]) == 1
+        slim = await client.get("/streams/flights/cuts?regions=false")
+        assert [(each["rows"], each["regions"]) for each in slim["cuts"]] == [(1, {}), (2, {})]
         assert "from 1 to 50" in (await client.get("/streams/flights/cuts?last=x", 400))["problem"]
         assert (
             "from 1 to 50" in (await client.get(f"/streams/flights/cuts?last={'9' * 5_000}", 400))["problem"]
@@ -86,6 +88,7 @@ async def test_streams_and_their_cuts_are_served(place: Place) -> None:
         assert (flights["stream"], flights["live"], flights["view"]["committed"]) == ("flights", True, 2)
         assert flights["view"]["table"] == place.table
         assert flights["delays"]["commits"] == 2
+        assert flights["committed_at"] == cuts["cuts"][1]["time"]
         deployment = found["deployment"]
         assert (deployment["group"], deployment["shared"]) == (place.prefix, False)
         await until(lambda: client.get("/streams"), lambda found: found["deployment"]["problem"] is None)
@@ -130,7 +133,8 @@ async def test_streams_of_another_coordinator_come_from_redis(place: Place, redi
                 assert (flights["live"], flights["view"]["committed"]) == (False, 1)
                 assert found["deployment"]["shared"] is True
                 refused = await client.get("/streams/flights/checkpoints", 404)
-                assert "another coordinator serves the stream flights" in refused["problem"]
+                assert "this coordinator does not serve the stream flights" in refused["problem"]
+                assert (flights["own"], flights["committed_at"] is None) == (False, False)
 
 
 async def test_dead_letters_are_served(place: Place) -> None:

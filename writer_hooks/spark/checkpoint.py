@@ -386,6 +386,13 @@ class CheckpointLocation:
         """Return the newest batch in Spark's commit log, None if it is empty."""
         return self._location.newest("commits")
 
+    def unfinished(self) -> int:
+        """Return the batch that is planned and not completed, or else the next one."""
+        completed, planned = self.newest_completed(), self.newest_planned()
+        if planned is None or planned == completed:
+            return 0 if completed is None else completed + 1
+        return planned
+
     def pause(self) -> Pause | None:
         """Return the pause in which the query is; None while a batch is planned that Spark has not completed.
 

@@ -48,8 +48,12 @@ from sluicegate.writer_hooks.upload.overdue import Committed, OverdueUploads, ke
 
 _log = logging.getLogger(__name__)
 
-_OWN: Final = re.compile(r"sluicegate\.writer_hooks\.errors\.(\w+: .*)")
-"""An error of the hooks in the text of a failed run."""
+_OWN: Final = re.compile(r"sluicegate\.(?:writer_hooks\.errors|lakes\.port)\.(\w+: .*)")
+"""An error of the hooks, or of a table, in the text of a failed run. Its sentences have no secrets."""
+_OTHERS: Final = re.compile(r"^(?:Caused by: )?(?:[\w.$]*\.)?(\w+(?:Error|Exception))\b", re.MULTILINE)
+"""The class of any other error there."""
+_CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
+"""Spark's name of an error."""
 _LONGEST_SEARCH: Final = 0.5
 """Longest pause in seconds between two attempts to find the options of a run."""
 _REACH: Final = 10.0
@@ -188,6 +192,8 @@ class Run:
     idle: bool = False
     ended: bool = False
     """The query has ended without error. The run is kept until the log contains that its region is idle."""
+    failed: str = ""
+    """Error of a run that has failed. It is kept until the log contains its last word."""
     marker: IncarnationMarker | None = None
     """Marker that the run found in its checkpoint location."""
     registered: Registered | None = None
@@ -329,6 +335,14 @@ class Run:
         return self.registration(options, registry)
 
 
+def _last_error(text: str) -> str:
+    """Return the cause of a failed run, from its text; that of others may have secrets, so it is left out."""
+    if own := _OWN.findall(text):
+        return str(own[-1])
+    names = [found[-1] for each in (_OTHERS, _CONDITION) if (found := each.findall(text))]
+    return f"the query failed: {', '.join(names) or 'Spark gives no cause'}. The log of its driver has more"
+
+
 # --- the sender ---------------------------------------------------------------------------------------
 
 
@@ -395,11 +409,11 @@ class Heartbeats:
 
     def _finish(self) -> None:
         """Wait until the last heartbeat of each ended query is acknowledged, before the driver ends."""
-        self._runs = {name: run for name, run in self._runs.items() if run.ended}
+        self._runs = {name: run for name, run in self._runs.items() if run.ended or run.failed}
         while self._runs and time.monotonic() < self._until:
             self._beat_due()
             time.sleep(min(self._pause() or 0.0, max(0.0, self._until - time.monotonic())))
-        for run in self._runs.values():
+        for run in (each for each in self._runs.values() if each.ended):
             _log.error(
                 "%s: the driver ends, and Kafka has not acknowledged that the region is idle. %s. Commits of "
                 "the stream's other regions wait for it, each up to alignment_timeout; start the query again "
@@ -427,9 +441,12 @@ class Heartbeats:
                 self.outcomes.leave(run.followed, run.query)
             if signal.kind is Kind.ENDED:
                 self._end(run, now)
-            elif own := _OWN.findall(signal.error):
+                return
+            if own := _OWN.findall(signal.error):
                 # Spark names only "Writing job failed" if the sink fails at the end of a batch.
                 _log.error("%s has failed: %s", run.name, own[-1])
+            run.failed, run.due = _last_error(signal.error), now
+            self._runs[run.query] = run
         elif signal.kind is not Kind.STARTED:
             self._update_idle(run, signal, now)
 
@@ -465,6 +482,9 @@ class Heartbeats:
     def _send(self, run: Run) -> None:
         if run.ended:
             self._send_last(run)
+            return
+        if run.failed:
+            self._send_last_word(run)
             return
         if run.options is None and self._options(run):
             try:
@@ -613,6 +633,22 @@ class Heartbeats:
             raise  # the next heartbeat retries it
         except HookError as error:
             self._log_unannounced(run, error)
+        del self._runs[run.query]
+
+    def _send_last_word(self, run: Run) -> None:
+        """Publish the error of a run that has failed, for the status of its region."""
+        try:
+            parsed = SinkOptions.parse(self._options(run) or {})
+            registered, unpublished = run.last_registration(parsed, self.registry)
+            # The log does not know a run that has not registered.
+            if registered is not None and not unpublished:
+                number = CheckpointLocation(parsed.checkpoint_location).unfinished()
+                word = parsed.region.declining(registered, number, "query-failed", run.failed)
+                publish(parsed.region, [word], self.interval)
+        except PublishFailed:
+            raise  # the next heartbeat retries it
+        except HookError as error:
+            _log.info("the error of %s was not published: %s", run.name, error)
         del self._runs[run.query]
 
     def _log_missed(self, run: Run, error: Exception) -> None:

@@ -9,9 +9,10 @@ import {
 const CUTS = 50;
 const LETTERS = 50;
 const UPDATES = 200;
-const OPEN_AT_FIRST = 8; // a deployment with more streams shows closed ones
+const OPEN_AT_FIRST = 2; // a deployment with more streams shows closed ones
 const LONGEST_PAUSE = 15_000; // between two tries to connect, in milliseconds
 const SILENCE = 60_000; // without any message, the connection counts as lost
+const REDRAWN = 5; // seconds between two moves of the lines to the left
 
 const at = (id) => document.getElementById(id);
 const [list, filter, state] = [at("streams"), at("filter"), at("state")];
@@ -49,7 +50,10 @@ const receivers = {
   },
   cuts(message) {
     const entry = entryOf(message.stream);
-    const again = new Map(message.cuts.map((cut) => [cut.id, cut]));
+    const known = new Set(entry.cuts.filter((cut) => Object.keys(cut.regions).length).map((cut) => cut.id));
+    // Those that are read for the lines alone come without regions, perhaps late.
+    const cuts = message.cuts.filter((cut) => !known.has(cut.id) || Object.keys(cut.regions).length);
+    const again = new Map(cuts.map((cut) => [cut.id, cut]));
     const kept = entry.cuts.filter((cut) => !again.has(cut.id));
     entry.cuts = [...kept, ...again.values()].sort((one, other) => one.time - other.time).slice(-CUTS);
     changed.add(message.stream);
@@ -68,16 +72,17 @@ function forget(names) {
   for (const [name, entry] of entries) {
     entry.cuts = [];
     changed.add(name);
-    if (entry.card?.isOpen) fetchCuts(name);
+    if (entry.card?.isOpen || entry.card?.seen) fetchCuts(name);
   }
   letters = [];
   lettersChanged = true;
 }
 
-/** Read the cuts of a stream that is shown. Updates bring the later ones. */
+/** Read the cuts of a stream that is shown. Updates bring the later ones. A closed one needs no regions. */
 async function fetchCuts(name) {
+  const regions = Boolean(entries.get(name)?.card?.isOpen);
   try {
-    const answer = await fetch(`api/v1/streams/${encodeURIComponent(name)}/cuts`);
+    const answer = await fetch(`api/v1/streams/${encodeURIComponent(name)}/cuts?regions=${regions}`);
     if (!answer.ok || !entries.has(name)) return;
     receivers.cuts(await answer.json());
     scheduleFrame();
@@ -86,6 +91,17 @@ async function fetchCuts(name) {
     console.info(`the cuts of ${name} are not read yet`, error);
   }
 }
+
+/** Only the streams on the screen have lines: a deployment may have a thousand. */
+const onScreen = new IntersectionObserver((changes) => {
+  for (const { target, isIntersecting } of changes) {
+    const { card } = target;
+    const isNew = isIntersecting && !card.seen && entries.get(card.name)?.card === card;
+    card.seen = isIntersecting;
+    if (isNew && !card.isOpen) fetchCuts(card.name);
+    else if (isNew) card.lines.draw();
+  }
+});
 
 function remove(name) {
   entries.get(name)?.card?.node.remove();
@@ -143,11 +159,18 @@ function apply(kind, message) {
 function showOutage() {
   const since = connection.heard === null ? null : connection.heard + clock.offset;
   const banner = at("outage");
-  const text =
+  const lost =
     since === null
-      ? "The coordinator does not answer, and nothing can be shown yet. The page tries again by itself."
-      : `The connection is lost. All values are old: they are as of ${time(since)}. The page tries again by itself.`;
-  setText(banner, text);
+      ? "The coordinator does not answer, and nothing can be shown yet."
+      : `The connection is lost. All values are old: they are as of ${time(since)}.`;
+  const where = deployment === null ? "its host" : `the host ${deployment.host}`;
+  const others = [...entries.values()].some(({ stream }) => stream && !stream.live && !stream.own);
+  const takeover = "Another coordinator takes its streams over: its page shows them. ";
+  setParts(banner, [
+    `${lost} The page tries again by itself. If that does not end, look on ${where} whether the coordinator runs and `,
+    "what its log ends with, and start it again: ", { code: "sluicegate run" }, ". ", ...(others ? [takeover] : []),
+    "Nothing is lost: what writers publish is committed then.",
+  ]);
   banner.hidden = false;
 }
 
@@ -236,6 +259,8 @@ function showOutages(outages) {
 function showStream(name, entry) {
   if (entry.card === null) {
     entry.card = new StreamCard(name, showDetails, () => fetchCuts(name));
+    entry.card.node.card = entry.card;
+    onScreen.observe(entry.card.node);
     if (entries.size <= OPEN_AT_FIRST) entry.card.open();
   }
   try {
@@ -252,7 +277,7 @@ function showStream(name, entry) {
 /** Put streams with problems first. Only lines whose place has changed are moved. */
 function showOrder() {
   const cards = [...entries.values()].flatMap(({ card }) => (card === null ? [] : [card]));
-  for (const card of cards) card.rank = card.rankNow();
+  for (const card of cards) card.rank = card.stream ? kindOf(card.kind).rank : 0;
   cards.sort((one, other) => one.rank - other.rank || (one.name < other.name ? -1 : 1));
   let place = list.firstChild;
   for (const { node } of cards) {
@@ -365,11 +390,15 @@ function closeDetails() {
 
 // --- start ----------------------------------------------------------------------------------------
 
+let seconds = 0;
+
 function onSecond() {
   if (connection.source !== null && connection.heard !== null && Date.now() - connection.heard > SILENCE) lose();
   if (document.hidden) return;
   showAges();
-  if (list.querySelector('[data-kind="wait"]')) showOrder();
+  seconds += 1;
+  if (seconds % REDRAWN) return;
+  for (const { card } of entries.values()) if (card?.seen) card.lines.draw();
 }
 
 at("details-close").addEventListener("click", closeDetails);

@@ -1,8 +1,9 @@
 // One stream of the page: its line in the list, and when it is open, its facts and its matrix.
 
+import { Lines } from "./lines.js";
 import {
-  OUTCOMES, STATES, briefParts, cellSign, cellText, factsOf, h, kindOf, messageParts, number, rankOf, reasonParts,
-  regionState, setAttribute, setFacts, setParts, setSince, setText, time,
+  OUTCOMES, STATES, briefParts, cellSign, cellText, factsOf, h, kindOf, messageParts, number, reasonParts,
+  regionState, setAttribute, setFacts, setParts, setSince, setText, table, time,
 } from "./text.js";
 
 /** The line of a stream in the list; `show` displays details of a cut or of a region, `opened` asks for the cuts. */
@@ -12,6 +13,7 @@ export class StreamCard {
     this.show = show;
     this.opened = opened;
     this.rank = 0;
+    this.seen = false; // true while it is on the screen
     this.body = null;
     this.badge = h("span", { class: "badge" });
     this.brief = h("span", { class: "brief" });
@@ -21,8 +23,9 @@ export class StreamCard {
     const link = h("a", { href: `#stream=${encodeURIComponent(name)}`, class: "link", text: "link" });
     link.setAttribute("aria-label", `Link to stream ${name}`);
     this.reason = h("p", { class: "reason" });
+    this.lines = new Lines(name);
     const head = h("div", { class: "head" }, h("h2", {}, this.button), link);
-    this.node = h("article", { class: "stream", "aria-label": `Stream ${name}` }, head, this.reason);
+    this.node = h("article", { class: "stream", "aria-label": `Stream ${name}` }, head, this.reason, this.lines.node);
   }
 
   get isOpen() {
@@ -62,7 +65,8 @@ export class StreamCard {
     const { word, sign } = kindOf(this.kind);
     setAttribute(this.node, "data-kind", this.kind);
     setText(this.badge, `${sign} ${word}`);
-    setParts(this.brief, [...briefParts(stream), ...(stream.live ? [] : [" · another coordinator"])]);
+    setParts(this.brief, briefParts(stream, cuts));
+    this.lines.update(cuts);
     const rest = more > 0 ? ` (and ${more} more)` : "";
     const fine = "Nothing keeps this stream from progress.";
     setParts(this.reason, gravest ? [...reasonParts(gravest), rest].filter(Boolean) : [fine]);
@@ -76,11 +80,6 @@ export class StreamCard {
     const command = { code: `sluicegate status --stream ${this.name}` };
     setParts(this.reason, ["The page cannot show the values of this stream. Use ", command, "."]);
   }
-
-  /** Return the rank in the list as of now. */
-  rankNow() {
-    return this.stream ? rankOf(this.stream, this.kind) : 0;
-  }
 }
 
 /** The open part of a stream. */
@@ -92,20 +91,17 @@ class StreamBody {
     this.refusalsTitle = h("h3", { text: "Refusals" });
     this.listeners = h("ul", { class: "conditions", "aria-label": `Listeners of stream ${name}` });
     this.listenersTitle = h("h3", { text: "Listeners" });
-    this.tables = h("ul", { class: "conditions", "aria-label": `Further tables of stream ${name}` });
-    this.tablesTitle = h("h3", { text: "Further tables" });
+    this.tables = h("div", {});
     this.matrix = new Matrix(name, show);
     this.node = h("div", { class: "body" });
-    this.node.append(this.others, this.facts, this.tablesTitle, this.tables, this.refusalsTitle, this.refusals);
+    this.node.append(this.others, this.facts, this.tables, this.refusalsTitle, this.refusals);
     this.node.append(this.listenersTitle, this.listeners, this.matrix.node);
   }
 
   update(stream, problems, cuts) {
     setFacts(this.facts, factsOf(stream, cuts));
     setItems(this.others, problems.slice(1).map(conditionParts));
-    const tables = tablesOf(stream.view);
-    setItems(this.tables, tables);
-    this.tablesTitle.hidden = tables.length === 0;
+    setTables(this.tables, stream.view);
     const refused = refusalsOf(stream, problems);
     setItems(this.refusals, refused);
     this.refusalsTitle.hidden = this.refusals.hidden = refused.length === 0;
@@ -118,16 +114,28 @@ class StreamBody {
 
 const MOST_TABLES = 20;
 
-/** Return a line for each further table: its name in the catalog, the newest commit that touched it, its snapshot. */
-function tablesOf(view) {
+/** Show the tables of a stream of several, with the vector: the newest commit that touched each, its snapshot. */
+function setTables(node, view) {
   const all = Object.entries(view.tables ?? {});
-  const lines = all.slice(0, MOST_TABLES).map(([name, each]) => {
-    const touched = each.decision ? `commit ${number(each.decision)}` : "no commit yet";
-    const snapshot = each.snapshot ? `, snapshot ${each.snapshot.id}:${each.snapshot.identity}` : "";
-    return [`${name} (${each.identifier}): ${touched}${snapshot}`];
+  const key = JSON.stringify([all, view.table, view.committed, view.snapshot, view.conditions]);
+  if (node.key === key) return;
+  node.key = key;
+  node.hidden = all.length === 0;
+  const anchor = ["anchor", { identifier: view.table, decision: view.committed, snapshot: view.snapshot }];
+  const rows = [anchor, ...all.slice(0, MOST_TABLES)].map(([name, each]) => {
+    const touched = each.decision ? number(each.decision) : "none yet";
+    const snapshot = each.snapshot ? `${each.snapshot.id}:${each.snapshot.identity}` : "–";
+    const codes = (view.conditions ?? []).filter((one) => one.table === name).map((one) => one.code);
+    const texts = [each.identifier ?? "–", touched, snapshot, codes.join(", ") || "–"];
+    return h("tr", {}, h("th", { scope: "row", text: name }), ...texts.map((text) => h("td", { text })));
   });
-  const more = all.length - lines.length;
-  return more > 0 ? [...lines, [`and ${number(more)} more: `, { code: `sluicegate status --stream ${view.stream} -v` }]] : lines;
+  const label = `Tables of stream ${view.stream}, and the vector of its newest commit`;
+  const shown = table(label, ["Table", "In the catalog", "Newest commit", "Snapshot", "Problem"], rows);
+  const more = all.length - MOST_TABLES;
+  const rest = h("p", { class: "quiet" });
+  if (more > 0) setParts(rest, [`and ${number(more)} more: `, { code: `sluicegate status --stream ${view.stream} -v` }]);
+  const scroll = h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": label }, shown);
+  node.replaceChildren(h("h3", { text: "Tables and vector" }), scroll, ...(more > 0 ? [rest] : []));
 }
 
 /** Return a line for each listener: its place, its backlog, and the problem that keeps it from progress. */
@@ -168,23 +176,25 @@ const FIXED = [
   ["region", "Region"], ["state", "State"], ["heard", "Last event"], ["fallbacks", "Fell back"], ["age", "Position age"],
 ];
 
-/** Regions and the last cuts of a stream, the newest cut first. Nodes stay with their cut and their region. */
+const TICKS = 8; // columns between two times of the axis
+
+/** Regions and the last cuts of a stream, the newest at the right. Nodes stay with their cut and their region. */
 class Matrix {
   constructor(name, show) {
     this.name = name;
     this.show = show;
-    this.columns = []; // {id, json, cut, head}, the oldest first
+    this.columns = []; // {id, json, cut, head, ticks}, the oldest first
     this.rows = new Map();
     this.current = null;
     this.heads = h("tr", { role: "row" }, ...FIXED.map(headOf));
     this.tbody = h("tbody", { role: "rowgroup" });
-    this.table = h("table", { role: "grid", "aria-label": `Regions and cuts of stream ${name}, newest cut first` });
+    this.table = h("table", { role: "grid", "aria-label": `Regions and cuts of stream ${name}, newest cut last` });
     this.table.append(h("thead", { role: "rowgroup" }, this.heads), this.tbody);
     this.table.addEventListener("click", (event) => this.onClick(event));
     this.table.addEventListener("keydown", (event) => this.onKey(event));
     this.empty = h("p", { class: "quiet", text: "No cut yet." });
     const scroll = h("div", { class: "scroll" }, this.table);
-    this.node = h("div", { class: "matrix" }, h("h3", { text: "Cuts, the newest first" }), scroll, this.empty, legend());
+    this.node = h("div", { class: "matrix" }, h("h3", { text: "Cuts, the newest at the right" }), scroll, this.empty, legend());
   }
 
   update(stream, cuts) {
@@ -236,7 +246,7 @@ class Matrix {
     const node = h("tr", { role: "row" }, head, state, heard, fallbacks, age);
     const row = { node, state, heard, fallbacks, age, cells: new Map() };
     row.node.region = name;
-    for (const { cut } of [...this.columns].reverse()) row.node.append(addCell(row, cut, name));
+    for (const { cut } of this.columns) row.node.append(addCell(row, cut, name));
     this.rows.set(name, row);
     return row;
   }
@@ -245,23 +255,35 @@ class Matrix {
     const wanted = new Set(cuts.map((cut) => cut.id));
     this.columns.filter((column) => !wanted.has(column.id)).forEach((column) => this.removeColumn(column));
     const kept = new Map(this.columns.map((each) => [each.id, each]).filter(([id]) => wanted.has(id)));
-    let older = null;
-    this.columns = cuts.map((cut) => {
-      const column = kept.get(cut.id) ?? this.addColumn(cut, older);
+    let newer = null;
+    this.columns = cuts.toReversed().map((cut) => {
+      const column = kept.get(cut.id) ?? this.addColumn(cut, newer);
       if (column.cut !== cut) this.setColumn(column, cut);
-      older = column;
+      newer = column;
       return column;
-    });
+    }).reverse();
+    if (cuts.length > kept.size) this.setAxis(cuts.length - kept.size > 1);
   }
 
-  /** Add a column before that of the next older cut. */
-  addColumn(cut, older) {
+  /** Show the time of some cuts. A time stays with its cut, unless `anew`: many cuts are new. */
+  setAxis(anew) {
+    let since = this.columns.some((each) => each.ticks) && !anew ? 0 : TICKS;
+    for (const column of this.columns) {
+      if (anew) column.ticks = false;
+      column.ticks ||= since >= TICKS;
+      since = column.ticks ? 1 : since + 1;
+      setAttribute(column.head, "data-time", column.ticks ? time(column.cut.time).slice(11, 16) : "");
+    }
+  }
+
+  /** Add a column before that of the next newer cut. */
+  addColumn(cut, newer) {
     const head = h("th", { role: "columnheader" });
-    const column = { id: cut.id, cut, json: JSON.stringify(cut), head };
+    const column = { id: cut.id, cut, json: JSON.stringify(cut), head, ticks: false };
     setHead(head, cut);
-    this.heads.insertBefore(head, older?.head ?? null);
+    this.heads.insertBefore(head, newer?.head ?? null);
     for (const [name, row] of this.rows) {
-      row.node.insertBefore(addCell(row, cut, name), (older && row.cells.get(older.id)) || null);
+      row.node.insertBefore(addCell(row, cut, name), (newer && row.cells.get(newer.id)) || null);
     }
     return column;
   }

@@ -1,18 +1,18 @@
 // Words of the page, and small helpers for the DOM. Texts from outside only ever become text nodes.
 
-const MINUTE = 60_000;
 const DAY = 86_400_000;
 
 /** Kinds of reasons with their word, their sign, and their rank: 0 is the gravest. */
 const KINDS = {
   stall: { rank: 0, word: "stalled", sign: "■" },
   refusal: { rank: 1, word: "refused", sign: "×" },
-  silent: { rank: 2, word: "silent", sign: "?" },
-  retry: { rank: 3, word: "retries", sign: "~" },
-  letter: { rank: 4, word: "dead letter", sign: "!" },
-  pause: { rank: 5, word: "paused", sign: "‖" },
-  wait: { rank: 6, word: "waits", sign: "…" },
-  fine: { rank: 7, word: "fine", sign: "●" },
+  failed: { rank: 2, word: "failed", sign: "▲" },
+  silent: { rank: 3, word: "silent", sign: "?" },
+  retry: { rank: 4, word: "retries", sign: "~" },
+  letter: { rank: 5, word: "dead letter", sign: "!" },
+  pause: { rank: 6, word: "paused", sign: "‖" },
+  wait: { rank: 7, word: "waits", sign: "…" },
+  fine: { rank: 8, word: "fine", sign: "●" },
 };
 
 export const OUTCOMES = {
@@ -179,19 +179,12 @@ export function messageParts(message) {
 /** Words of all kinds, the gravest first: [kind, word]. */
 export const kindWords = Object.entries(KINDS).map(([kind, { word }]) => [kind, word]);
 
-export const kindOf = (kind) => KINDS[kind] ?? { rank: 3, word: kind, sign: "?" };
+export const kindOf = (kind) => KINDS[kind] ?? { rank: 4, word: kind, sign: "?" };
 
 /** Return the parts of a reason: its sentences, and since when it holds. */
 export function reasonParts(reason) {
   const since = reason.since ?? null;
   return [...messageParts(reason.message), ...(since === null ? [] : [" (for ", { since }, ")"])];
-}
-
-/** Return the rank of a stream in the list. A short wait is normal, and must not move the stream about. */
-export function rankOf(stream, kind) {
-  const waits = pendingOf(stream.view).since;
-  const short = waits === null || clock.now() - waits < MINUTE;
-  return kindOf(kind === "wait" && short ? "fine" : kind).rank;
 }
 
 /** Return one word for the state of a region, the gravest first. */
@@ -223,15 +216,28 @@ function pendingParts({ view, pending_bytes: size }) {
   return since === null ? [amount] : [`${amount}, the oldest for `, { since }];
 }
 
+const COMMITS = ["full", "forced", "partial"];
+
+/** Return the time of the newest commit that is known. */
+function committedAt(stream, cuts) {
+  const newest = cuts.findLast((cut) => COMMITS.includes(cut.outcome))?.time ?? null;
+  return Math.max(newest, stream.committed_at ?? null) || null;
+}
+
 /** Return the short facts beside the name of a stream. */
-export function briefParts(stream) {
+export function briefParts(stream, cuts) {
   const { view } = stream;
   const parts = [view.committed ? `commit ${number(view.committed)}` : "no commit yet"];
+  const at = committedAt(stream, cuts);
+  if (view.committed && at !== null) parts.push(", ", { since: at }, " ago");
   const known = view.watermark !== null && view.watermark !== undefined;
   if (known) parts.push(" · lag ", { since: view.watermark });
   const { files, since } = pendingOf(view);
   if (files) parts.push(` · ${count(files, "file")} pending`);
   if (files && since !== null) parts.push(" for ", { since });
+  const tables = Object.keys(view.tables ?? {}).length;
+  if (tables) parts.push(` · ${count(tables + 1, "table")}`);
+  if (!stream.live) parts.push(stream.own ? " · not read yet" : " · of another coordinator");
   return parts;
 }
 
@@ -251,12 +257,14 @@ export function factsOf(stream, cuts) {
   const { view, delays } = stream;
   const head = view.snapshot;
   const known = view.watermark !== null && view.watermark !== undefined;
+  const at = committedAt(stream, cuts);
   const onItsWay = view.decided > view.committed ? `; decision ${number(view.decided)} is not committed yet` : "";
   const facts = [
     ...(view.owner ? [["Owner", [view.owner]]] : []),
     ["Table", [view.table ?? "–"]],
     ["Snapshot", [head ? `${head.id}:${head.identity}` : "–"]],
     ["Committed decision", [(view.committed ? number(view.committed) : "none yet") + onItsWay]],
+    ["Last commit", at === null ? ["–"] : [`${time(at)}, `, { since: at }, " ago"]],
     ["Watermark", known ? [`${time(view.watermark)}, lag `, { since: view.watermark }] : ["–"]],
     ["Event to snapshot", [delays ? delaysText(delays) : "–"]],
     ["Pending", pendingParts(stream)],
@@ -275,7 +283,8 @@ export function asOfParts(stream) {
   const since = stream.view.updated_at;
   if (away) return [`${time(since)}, `, { since }, " ago: Kafka does not answer"];
   if (stream.live) return ["now, by its coordinator"];
-  return [{ since }, " ago: another coordinator serves the stream"];
+  if (stream.own) return [{ since }, " ago: its coordinator reads the log"];
+  return [{ since }, " ago: this coordinator does not serve the stream"];
 }
 
 function nextCommit(view) {
