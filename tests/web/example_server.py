@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -295,7 +296,7 @@ def make_cuts(
     its files and of its watermark in seconds; they vary with `seed`.
     """
     at: dict[str, tuple[int, int, int]] = dict.fromkeys(regions, (0, 0, NOW))
-    cuts = []
+    cuts, drawn = [], random.Random(seed)
     for number in range(first, first + count):
         time = last - (first + count - number) * every * SECOND
         outcome = {0: "reverted", 7: "abandoned"}.get((number + seed) % 23, "")
@@ -314,11 +315,11 @@ def make_cuts(
         made = outcome or ("partial" if partial else "forced" if number % 9 == 4 else "full")
         cut = make_cut(number, made, entries, time)
         if cut["files"] is not None and seed:
-            files = size + (number * (seed + 3)) % (size // 2 + 2)
-            late = lag + (number * seed) % 17 + (4 * lag if number % (11 + seed) == 0 else 0)
+            files = max(1, round(size * drawn.uniform(0.7, 1.3)))
+            late = round(lag * drawn.uniform(0.8, 1.2) * (3 if drawn.random() < 0.05 else 1))
             rows, wait = (
-                files * (140 + seed * 7 + number % 5),
-                300 + (number * 97 * seed) % (400 * seed + 900),
+                round(files * drawn.uniform(120, 180)),
+                round(400 * seed * drawn.lognormvariate(0, 0.4)),
             )
             visible = time + SECOND
             cut |= {"files": files, "rows": rows, "bytes": rows * 340, "watermark": visible - late * SECOND}
@@ -449,6 +450,9 @@ def add_example(server: ExampleServer) -> None:
             server.cuts[name] = make_cuts(regions, lagging="JFK")
             continue
         every, size = cadence
+        if name != "bookings":
+            files = size * (number % 3)
+            view["waiting"] = {regions[0]: {"files": files, "rows": 150 * files, "since": NOW - every * 700}}
         late, first = (NOW - view["watermark"]) // SECOND, view["committed"] - 49
         made = make_cuts(
             regions, first, every=every, size=size, last=NOW - _PAUSES.get(name, 0), lag=late, seed=number + 1

@@ -3,7 +3,7 @@
 import { Lines } from "./lines.js";
 import {
   OUTCOMES, STATES, briefParts, cellSign, cellText, factsOf, h, kindOf, messageParts, number, reasonParts,
-  regionState, setAttribute, setFacts, setParts, setSince, setText, table, time,
+  regionState, setAttribute, setFacts, setParts, setSince, setText, shortTime, table, time,
 } from "./text.js";
 
 /** The line of a stream in the list; `show` displays details of a cut or of a region, `opened` asks for the cuts. */
@@ -173,7 +173,7 @@ function setItems(list, items) {
 // --- the matrix -----------------------------------------------------------------------------------
 
 const FIXED = [
-  ["region", "Region"], ["state", "State"], ["heard", "Last event"], ["fallbacks", "Fell back"], ["age", "Position age"],
+  ["region", "Region"], ["state", "State"], ["heard", "Heard"], ["fallbacks", "Fell back"], ["age", "Position"],
 ];
 
 const TICKS = 8; // columns between two times of the axis
@@ -272,7 +272,7 @@ class Matrix {
       if (anew) column.ticks = false;
       column.ticks ||= since >= TICKS;
       since = column.ticks ? 1 : since + 1;
-      setAttribute(column.head, "data-time", column.ticks ? time(column.cut.time).slice(11, 16) : "");
+      setAttribute(column.head, "data-time", column.ticks ? shortTime(column.cut.time) : "");
     }
   }
 

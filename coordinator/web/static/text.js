@@ -147,10 +147,10 @@ export function time(millis) {
   return Number.isNaN(date.getTime()) ? `${millis} ms` : date.toISOString().replace(/\.\d+Z$/, "Z");
 }
 
-/** Format a time of the last day without its date, for narrow tables. */
-function shortTime(millis) {
+/** Format a time for narrow places: one of the last day has no date, and an older one no seconds. */
+export function shortTime(millis) {
   const recent = millis !== null && millis !== undefined && Math.abs(clock.now() - millis) < DAY;
-  return recent ? time(millis).slice(11) : time(millis);
+  return recent ? time(millis).slice(11, 19) : time(millis).slice(5, 16).replace("T", " ");
 }
 
 export function bytes(value) {
