@@ -149,8 +149,8 @@ export function time(millis) {
 
 /** Format a time for narrow places: one of the last day has no date, and an older one no seconds. */
 export function shortTime(millis) {
-  const recent = millis !== null && millis !== undefined && Math.abs(clock.now() - millis) < DAY;
-  return recent ? time(millis).slice(11, 19) : time(millis).slice(5, 16).replace("T", " ");
+  if (millis === null || millis === undefined) return "–";
+  return Math.abs(clock.now() - millis) < DAY ? time(millis).slice(11, 19) : time(millis).slice(5, 16).replace("T", " ");
 }
 
 export function bytes(value) {
