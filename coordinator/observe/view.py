@@ -328,7 +328,7 @@ FAILED: Final = Message(
     "remove --stream {stream} --region {ended}`]",
 )
 LONG_SILENCE: Final = 10
-"""Multiple of the silence after which a region counts as silent. Before, nobody is told to remove it."""
+"""Multiple of the silence after which a region counts as silent. Before, no reason advises to remove it."""
 
 
 LETTERS: Final = Message(
@@ -365,7 +365,7 @@ def in_order(reasons: Iterable[Reason]) -> list[Reason]:
 
 
 class Patience(NamedTuple):
-    """Milliseconds after which somebody is told of a wait, or of a silence."""
+    """Milliseconds after which a wait, or a silence, is a reason."""
 
     silence: int
     """Silence after which a region counts as silent, without regard to its heartbeats."""

@@ -265,11 +265,11 @@ class Matrix {
     if (cuts.length > kept.size) this.setAxis(cuts.length - kept.size > 1);
   }
 
-  /** Show the time of some cuts. A time stays with its cut, unless `anew`: many cuts are new. */
-  setAxis(anew) {
-    let since = this.columns.some((each) => each.ticks) && !anew ? 0 : TICKS;
+  /** Show the time of some cuts. A time stays with its cut, unless `all`: many cuts are new. */
+  setAxis(all) {
+    let since = this.columns.some((each) => each.ticks) && !all ? 0 : TICKS;
     for (const column of this.columns) {
-      if (anew) column.ticks = false;
+      if (all) column.ticks = false;
       column.ticks ||= since >= TICKS;
       since = column.ticks ? 1 : since + 1;
       setAttribute(column.head, "data-time", column.ticks ? shortTime(column.cut.time) : "");
