@@ -20,7 +20,7 @@ pytestmark = pytest.mark.long
 EXTRAS: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
     "optional-dependencies"
 ]
-OF_ONE_SPARK: Final = sorted(each for each in EXTRAS if each.startswith("spark-"))
+OF_ONE_SPARK: Final = sorted(each for each in EXTRAS if re.fullmatch(r"spark\d+", each))
 OWN: Final = pyspark.__version__
 IMPORT: Final = "import pyspark, sluicegate.writer_hooks as w; print(pyspark.__version__, w.attach.__name__)"
 
@@ -93,10 +93,10 @@ def test_pip_leaves_the_installed_spark(
 def test_an_older_spark_stays_with_the_extras_for_it(
     distributions: Distributions, environment: Environment
 ) -> None:
-    """`hooks` accepts each Spark, `spark` the supported ones, `spark-3.5` those of its line."""
+    """`hooks` accepts each Spark, `spark` the supported ones, `spark35` those of its line."""
     for version, extras in (
-        ("3.5.3", ("hooks", "spark", "spark-3.5")),
-        ("4.0.1", ("spark", "spark-4.0")),
+        ("3.5.3", ("hooks", "spark", "spark35")),
+        ("4.0.1", ("spark", "spark40")),
         ("3.4.1", ("hooks",)),
         ("4.9.0", ("hooks",)),
     ):
@@ -127,7 +127,7 @@ def test_hooks_bring_no_spark(distributions: Distributions, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("extra", OF_ONE_SPARK)
 def test_an_extra_accepts_the_releases_of_its_spark_alone(extra: str) -> None:
-    line = extra.removeprefix("spark-")
+    line = re.sub(r"spark(\d)", r"\1.", extra)
     needed = [each for each in map(Requirement, EXTRAS[extra]) if each.name == "pyspark"]
     assert len(needed) == 1
     accepted = needed[0].specifier
@@ -143,7 +143,7 @@ def test_each_tested_spark_has_an_extra() -> None:
     sparks = re.search(r"^SPARKS \?= (.*)$", makefile, re.MULTILINE)
     assert sparks is not None
     lines = {".".join(each.split(".")[:2]) for each in [*sparks[1].split(), OWN]}
-    assert {f"spark-{each}" for each in lines} == set(OF_ONE_SPARK)
+    assert {f"spark{each.replace('.', '')}" for each in lines} == set(OF_ONE_SPARK)
 
 
 def test_the_lock_file_has_every_extra_that_can_be_together() -> None:
