@@ -3,6 +3,7 @@
 import json
 from functools import cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 
@@ -14,22 +15,25 @@ def install_command(*extras: str) -> str:
     try:
         origin = distribution("sluicegate").read_text("direct_url.json")
     except PackageNotFoundError:
-        return command_of(None, extras, installed=False)
+        origin = None
     return command_of(origin, extras)
 
 
-def command_of(origin: str | None, extras: tuple[str, ...], *, installed: bool = True) -> str:
+def command_of(origin: str | None, extras: tuple[str, ...]) -> str:
     """Return the command that installs extras, by the file direct_url.json of the installation.
 
-    That file has the folder, archive or repository that was installed; None: it came from an index.
+    That file has the folder, archive or repository that was installed. Without it, the source is unknown. The
+    command then needs a clone, since a name alone would be that of whoever has it on the index.
     """
     names = f"[{','.join(extras)}]"
-    found = json.loads(origin) if origin else {}
-    if not installed or "dir_info" in found:
-        folder = unquote(urlsplit(found.get("url", "")).path)
+    found: dict[str, Any] = json.loads(origin) if origin else {"url": "", "dir_info": {}}
+    if "dir_info" in found:
+        folder = unquote(urlsplit(found["url"]).path)
         here = folder and Path(folder, "pyproject.toml").is_file()
         return f'pip install ".{names}" in {folder if here else "the folder of the clone"}'
-    if found:
-        scheme = f"{found['vcs_info']['vcs']}+" if "vcs_info" in found else ""
-        return f'pip install "sluicegate{names} @ {scheme}{found["url"]}"'
-    return f'pip install "sluicegate{names}"'
+    url = found["url"]
+    if version := found.get("vcs_info"):
+        url = f"{version['vcs']}+{url}@{version['commit_id']}"
+    if subfolder := found.get("subdirectory"):
+        url += f"#subdirectory={subfolder}"
+    return f'pip install "sluicegate{names} @ {url}"'

@@ -14,28 +14,14 @@ from sluicegate.cli.local.process import LOOPBACK, free_port
 from sluicegate.cli.local.servers import EmbeddedServer
 from tests.s3proxy import ACCESS_KEY, BUCKET, SECRET_KEY, S3Proxy
 
-VERSION: Final = "0.99.0"
-_JAR: Final = f"nessie-quarkus-{VERSION}-runner.jar"
 _MINIMUM_JAVA: Final = 21
 _OPTIONS: Final = ("-Xmx320m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-
-_MODULE: Final = f"""\
-<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
-  <info organisation="sluicegate" module="nessie-for-tests"/>
-  <dependencies>
-    <dependency org="org.projectnessie.nessie" name="nessie-quarkus" rev="{VERSION}" transitive="false">
-      <artifact name="nessie-quarkus" type="jar" ext="jar" m:classifier="runner"/>
-    </dependency>
-  </dependencies>
-</ivy-module>
-"""
 
 
 def command(properties: Mapping[str, str]) -> list[str]:
     """Return the command of the server. The first call of each user fetches about 245 MB."""
     java = _java()
-    jars = fetched_jars(java, "Nessie", "nessie", VERSION, _MODULE, _JAR)
-    jar = next(jar for jar in jars if jar.name == _JAR)
+    (jar,) = fetched_jars("Nessie", Path(__file__).with_name("nessie.jars"))
     return [
         str(java.executable),
         *_OPTIONS,

@@ -15,28 +15,16 @@ from sluicegate.cli.local.jars import fetched_jars, find_java
 from sluicegate.cli.local.process import LOOPBACK
 from sluicegate.cli.local.servers import EmbeddedServer
 
-VERSION: Final = "4.1.0"
+MAIN: Final = "s3proxy-4.1.0-jar-with-dependencies.jar"
 BUCKET: Final = "lake"
 ACCESS_KEY: Final = "access-of-s3proxy"
-MAIN: Final = f"s3proxy-{VERSION}-jar-with-dependencies.jar"
 SECRET_KEY: Final = "secret-of-s3proxy"  # noqa: S105
-
-_MODULE: Final = f"""\
-<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
-  <info organisation="sluicegate" module="s3proxy-for-tests"/>
-  <dependencies>
-    <dependency org="org.gaul" name="s3proxy" rev="{VERSION}" transitive="false">
-      <artifact name="s3proxy" type="jar" ext="jar" m:classifier="jar-with-dependencies"/>
-    </dependency>
-  </dependencies>
-</ivy-module>
-"""
 
 
 def command(properties: Path) -> list[str]:
     """Return the command of the server. The first call of each user fetches it."""
     java = find_java()
-    (jar,) = fetched_jars(java, "S3Proxy", "s3proxy", VERSION, _MODULE, MAIN)
+    (jar,) = fetched_jars("S3Proxy", Path(__file__).with_name("s3proxy.jars"))
     options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     return [str(java.executable), *options, "-jar", str(jar), "--properties", str(properties)]
 

@@ -5,8 +5,8 @@ The parts are one above the other, and none imports a higher one:
 * errors.py, process.py, jars.py and servers.py are the embedded servers: Kafka and a Redis-protocol server
   (Valkey) as child processes on loopback ports. Tests and benchmarks use them without the command line, so
   these four import neither click nor another part of it (an import rule in pyproject.toml). No container
-  engine is needed: the jars of Kafka come from Maven Central with the copy of Ivy in PySpark, Valkey from a
-  wheel.
+  engine is needed: the jars of Kafka come from a Maven repository (kafka.jars lists them),
+  Valkey from a wheel, and Java from one where the machine has none.
 * up.py has the commands that run them until Ctrl-C, for tables of the user.
 * The rest is the demo. demo.py is the command; it must be importable without the packages of the demo, to
   name those that are missing. run.py puts the parts together: flights.py and tables.py are data, jobs.py the

@@ -21,7 +21,7 @@ import click
 from click.core import ParameterSource
 
 from sluicegate.cli.local.errors import DemoError, EmbeddedError, JavaError, Unavailable
-from sluicegate.cli.local.jars import find_java
+from sluicegate.cli.local.jars import machine_java
 from sluicegate.installation import install_command
 from sluicegate.texts import counted
 
@@ -200,7 +200,7 @@ def _check_prerequisites(table_format: str, *, spark: bool = True) -> None:
         install = install_command("demo", *([] if table_format == "paimon" else [table_format]))
         raise Unavailable(f"the demo needs {', '.join(missing)}, not installed here; run {install}")
     try:
-        find_java()
+        machine_java()
     except JavaError as error:
         raise Unavailable(str(error)) from error
 

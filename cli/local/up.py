@@ -27,7 +27,7 @@ from sluicegate.cli.local.errors import EmbeddedError
 from sluicegate.cli.local.process import ChildProcess, port_is_free
 from sluicegate.cli.options import TABLE_HELP, pairs_option, parse_tables
 from sluicegate.cli.run import key, quoted, section
-from sluicegate.cli.terminal import until_interrupted
+from sluicegate.cli.terminal import ProgressLine, until_interrupted
 from sluicegate.coordinator.settings.model import Settings, SettingsError, StreamSettings, load, validate
 from sluicegate.kafka.topics import ensure_topics
 from sluicegate.lakes.capabilities import HasLocalCatalog
@@ -88,10 +88,29 @@ def _settings(kafka: "EmbeddedKafka", valkey: "EmbeddedValkey") -> str:
     return f'[kafka]\nbootstrap_servers = "{kafka.bootstrap}"\n\n[redis]\nurl = "{valkey.url}"'
 
 
+class _Fetches(logging.Handler):
+    """Prints how far a download is: in place on a terminal, and else when it begins."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._line = ProgressLine()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if not getattr(record, "passing", False):
+            self._line.note(text)
+        elif text.endswith(" 100%"):
+            self._line.clear()
+        else:
+            self._line.show(text)
+
+
 def log_fetches() -> None:
-    """Print what the embedded package logs: the first start downloads Kafka, which takes a while."""
-    logging.basicConfig(format="%(message)s")
-    logging.getLogger("sluicegate.cli.local").setLevel(logging.INFO)
+    """Print what the embedded servers log: the first start downloads Kafka, which takes a while."""
+    log = logging.getLogger("sluicegate.cli.local")
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    log.handlers = [_Fetches()]
 
 
 class _Servers:

@@ -25,7 +25,7 @@ _OTHERS: Final = (
     "SLUICEGATE_TEST_",
     "SLUICEGATE_DEMO_",
     "SLUICEGATE_CACHE",
-    "SLUICEGATE_IVY_SETTINGS",
+    "SLUICEGATE_MAVEN",
     "SLUICEGATE_WAREHOUSE",
 )
 """Prefixes of sluicegate variables that are no settings."""

@@ -16,15 +16,7 @@ from sluicegate.cli.local.jars import fetched_jars, find_java
 from tests.consumers.environments import REQUIRED
 
 GO_GENERATOR: Final = "github.com/atombender/go-jsonschema@v0.24.1"
-_POJO: Final = "1.2.2"
-_POJO_MODULE: Final = f"""\
-<ivy-module version="2.0">
-  <info organisation="sluicegate" module="jsonschema2pojo-for-tests"/>
-  <dependencies>
-    <dependency org="org.jsonschema2pojo" name="jsonschema2pojo-core" rev="{_POJO}" conf="default"/>
-  </dependencies>
-</ivy-module>
-"""
+_POJO: Final = Path(__file__).with_name("jsonschema2pojo.jars")
 
 
 def lacking(what: str) -> NoReturn:
@@ -53,14 +45,7 @@ def java_class_path() -> tuple[Path, str]:
     """Return the folder of Java's programs, and the class path of the generator and of what it makes."""
     try:
         java = find_java()
-        jars = fetched_jars(
-            java,
-            "jsonschema2pojo",
-            "jsonschema2pojo",
-            _POJO,
-            _POJO_MODULE,
-            f"jsonschema2pojo-core-{_POJO}.jar",
-        )
+        jars = fetched_jars("jsonschema2pojo", _POJO)
     except JavaError as error:
         lacking(f"Java is missing: {error}")
     except FetchError as error:

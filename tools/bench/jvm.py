@@ -7,96 +7,32 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from sluicegate.cli.local.jars import Java, fetched_jars, find_java
+from sluicegate.cli.local.jars import fetched_jars, find_java
 
 _SOURCES: Final = Path(__file__).with_name("java")
 _PROTOCOL: Final = "Commits.java"
 _OPTIONS: Final = ("-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
-_HADOOP: Final = "3.4.1"
-_SLF4J: Final = "2.0.17"
 
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """One library: its program, and the packages that the program needs."""
+    """One library and its program."""
 
     title: str
     version: str
     program: str
-    """Source file with the main class of the same name."""
-    main: str
-    """Name of a jar that must have been fetched."""
-    packages: tuple[tuple[str, str, str], ...]
-    """Organisation, name and version; with all that they need."""
-    alone: tuple[tuple[str, str, str], ...] = ()
-    """The same without what they need."""
+    """Source file with the main class of the same name; the list of its jars has the name of the format."""
 
-    def jars(self, java: Java) -> list[Path]:
+    def jars(self) -> list[Path]:
         """Return the class path. The first call of each user fetches 70 to 100 MB."""
-        cached = f"bench-{self.title.lower()}"
-        return fetched_jars(java, self.title, cached, self.version, self._module(), self.main)
+        return fetched_jars(f"{self.title} {self.version}", _SOURCES / f"{self.title.lower()}.jars")
 
-    def _module(self) -> str:
-        kinds = (self.packages, 'conf="default"'), (self.alone, 'transitive="false"')
-        lines = [
-            f'    <dependency org="{group}" name="{name}" rev="{version}" {how}/>'
-            for packages, how in kinds
-            for group, name, version in packages
-        ]
-        return "\n".join(
-            (
-                '<ivy-module version="2.0">',
-                f'  <info organisation="sluicegate" module="bench-{self.title.lower()}"/>',
-                "  <dependencies>",
-                *lines,
-                "  </dependencies>",
-                "</ivy-module>",
-                "",
-            )
-        )
-
-
-_LOG: Final = ("org.slf4j", "slf4j-simple", _SLF4J)
 
 LIBRARIES: Final[Mapping[str, Library]] = {
-    "paimon": Library(
-        title="Paimon",
-        version="1.4.2",
-        program="Paimon.java",
-        main="paimon-bundle-1.4.2.jar",
-        packages=(_LOG,),
-        alone=(
-            ("org.apache.paimon", "paimon-bundle", "1.4.2"),
-            ("org.apache.hadoop", "hadoop-client-api", _HADOOP),
-            ("org.apache.hadoop", "hadoop-client-runtime", _HADOOP),
-        ),
-    ),
-    "iceberg": Library(
-        title="Iceberg",
-        version="1.11.0",
-        program="Iceberg.java",
-        main="iceberg-core-1.11.0.jar",
-        packages=(
-            ("org.apache.iceberg", "iceberg-core", "1.11.0"),
-            ("org.xerial", "sqlite-jdbc", "3.46.1.3"),
-            _LOG,
-        ),
-        alone=(
-            ("org.apache.hadoop", "hadoop-client-api", _HADOOP),
-            ("org.apache.hadoop", "hadoop-client-runtime", _HADOOP),
-        ),
-    ),
+    "paimon": Library(title="Paimon", version="1.4.2", program="Paimon.java"),
+    "iceberg": Library(title="Iceberg", version="1.11.0", program="Iceberg.java"),
     # The kernel comes with Hadoop and with a backend of SLF4J.
-    "delta": Library(
-        title="Delta",
-        version="4.4.0",
-        program="Delta.java",
-        main="delta-kernel-defaults-4.4.0.jar",
-        packages=(
-            ("io.delta", "delta-kernel-api", "4.4.0"),
-            ("io.delta", "delta-kernel-defaults", "4.4.0"),
-        ),
-    ),
+    "delta": Library(title="Delta", version="4.4.0", program="Delta.java"),
 }
 """By format."""
 
@@ -108,7 +44,7 @@ class Jvm:
         """Compile the program and start it. Raises FetchError, JavaError or CalledProcessError."""
         java = find_java()
         classes = folder / "classes"
-        class_path = ":".join(str(jar) for jar in library.jars(java))
+        class_path = ":".join(str(jar) for jar in library.jars())
         sources = [str(_SOURCES / name) for name in (_PROTOCOL, library.program)]
         compiler = [str(java.executable), "-m", "jdk.compiler/com.sun.tools.javac.Main"]
         subprocess.run([*compiler, "-d", str(classes), "-cp", class_path, *sources], check=True)

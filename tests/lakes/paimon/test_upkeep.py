@@ -15,19 +15,7 @@ from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.lakes.recipes import recipe
 
-VERSION: Final = "1.4.2"
-_HADOOP: Final = "3.4.1"
-_MODULE: Final = f"""\
-<ivy-module version="2.0">
-  <info organisation="sluicegate" module="paimon-for-tests"/>
-  <dependencies>
-    <dependency org="org.apache.paimon" name="paimon-bundle" rev="{VERSION}" transitive="false"/>
-    <dependency org="org.apache.hadoop" name="hadoop-client-api" rev="{_HADOOP}" transitive="false"/>
-    <dependency org="org.apache.hadoop" name="hadoop-client-runtime" rev="{_HADOOP}" transitive="false"/>
-    <dependency org="org.slf4j" name="slf4j-simple" rev="2.0.17" conf="default"/>
-  </dependencies>
-</ivy-module>
-"""
+ROOT: Final = Path(__file__).parents[3]
 DAY: Final = 86_400
 
 
@@ -36,7 +24,7 @@ def java() -> tuple[Java, str]:
     """Give Java, and the class path of the library."""
     found = find_java()
     try:
-        jars = fetched_jars(found, "Paimon", "paimon", VERSION, _MODULE, f"paimon-bundle-{VERSION}.jar")
+        jars = fetched_jars("Paimon", ROOT / "tools/bench/java/paimon.jars")
     except FetchError as missing:
         pytest.skip(str(missing))
     return found, ":".join(map(str, jars))
