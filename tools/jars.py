@@ -3,13 +3,11 @@
 python -m tools.jars LIST...
 
 Writes lists again by the coordinates at their heads, `group:name:version[:classifier]`. What a package needs
-comes with it; a `!` after the coordinates leaves that out. PySpark's copy of Ivy resolves, with
-SLUICEGATE_IVY_SETTINGS for its settings.
+comes with it; a `!` after the coordinates leaves that out. PySpark's copy of Ivy resolves.
 """
 
 import argparse
 import hashlib
-import os
 import subprocess
 import tempfile
 from pathlib import Path
@@ -57,8 +55,6 @@ def resolve(coordinates: list[str], folder: Path) -> None:
     (ivy,) = Path(pyspark.__file__).parent.glob("jars/ivy-*.jar")
     (folder / "ivy.xml").write_text(module(coordinates), encoding="utf-8")
     command = [str(find_java().executable), "-cp", str(ivy), "org.apache.ivy.Main", "-warn"]
-    if settings := os.environ.get("SLUICEGATE_IVY_SETTINGS"):
-        command += ["-settings", settings]
     command += ["-cache", str(folder / "cache"), "-ivy", str(folder / "ivy.xml"), "-types", "jar", "bundle"]
     subprocess.run([*command, "-retrieve", f"{folder}/made/{_PATTERN}"], check=True)
 

@@ -1,14 +1,18 @@
 """The built distributions have the files that users need, and work in an environment of their own."""
 
 import json
+import re
 import subprocess
+import sys
 import tarfile
 import tomllib
 import zipfile
+from email import message_from_bytes
 from pathlib import Path
 from typing import Final
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from sluicegate import documents
 from tests.packaging.environments import Distributions, new_environment, run
@@ -70,6 +74,35 @@ def test_the_wheel_describes_itself(distributions: Distributions) -> None:
     # Without an extra, no table format and no Spark comes along.
     needed = [each for each in head if each.startswith("Requires-Dist:") and "extra ==" not in each]
     assert not [each for each in needed if any(name in each for name in ("pyspark", "pyarrow", "pandas"))]
+
+
+@pytest.mark.seam
+def test_an_index_would_take_the_distributions(distributions: Distributions) -> None:
+    """The metadata are valid, and the README is a page that it can show."""
+    files = (distributions.sdist, distributions.wheel)
+    printed = run(sys.executable, "-m", "twine", "check", "--strict", *files)
+    assert printed.count("PASSED") == len(files), printed
+
+
+@pytest.mark.seam
+def test_the_wheel_says_for_whom_it_is(distributions: Distributions) -> None:
+    with zipfile.ZipFile(distributions.wheel) as wheel:
+        about = message_from_bytes(wheel.read(f"sluicegate-{VERSION}.dist-info/METADATA"))
+    classifiers = about.get_all("Classifier")
+    assert about["Author"] == "Sluicegate"
+    assert about["Keywords"]
+    assert classifiers is not None
+    supported = SpecifierSet(about["Requires-Python"])
+    named = {
+        each.rpartition(" ")[2]
+        for each in classifiers
+        if each.startswith("Programming Language") and "." in each
+    }
+    assert named == {f"3.{minor}" for minor in range(30) if supported.contains(f"3.{minor}.0")}
+    extras = about.get_all("Provides-Extra")
+    assert extras is not None
+    # pip 23 takes an extra with a dot for unknown, exits with 0, and installs nothing of it.
+    assert [each for each in extras if not re.fullmatch("[a-z0-9]+(-[a-z0-9]+)*", each)] == []
 
 
 def test_the_sdist_builds_without_the_repository(distributions: Distributions) -> None:
