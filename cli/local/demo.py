@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
@@ -28,6 +28,7 @@ from sluicegate.texts import counted
 if TYPE_CHECKING:
     from sluicegate.cli.local.run import Outcome, Wish
     from sluicegate.cli.local.two_tables import Reads
+    from sluicegate.cli.local.watch import Display
 
 
 TOTAL_ROWS: Final = 336_776
@@ -228,7 +229,7 @@ def _run(wish: "Wish", out: TextIO) -> "Outcome":
     # Includes messages after the run: some clients outlive the brokers and log warnings.
     logging.basicConfig(filename=wish.work / "logs" / "libraries.log", level=logging.WARNING)
     try:
-        with _news_to(display.note), ExitStack() as stack:
+        with _news_to(display), ExitStack() as stack:
             outcome = run_demo(wish, display, stack)
             display.note("stopping the services")
     except (DemoError, EmbeddedError, TopicError) as error:
@@ -259,12 +260,13 @@ def _errors_in(file: Path, number: int) -> Iterator[TextIO]:
 
 
 @contextmanager
-def _news_to(note: Callable[[str], None]) -> Iterator[None]:
+def _news_to(display: "Display") -> Iterator[None]:
     """Show the log messages of sluicegate packages, and long work such as the first download of Kafka."""
 
     class Notes(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            note(record.getMessage())
+            passing = getattr(record, "passing", False)
+            (display.show if passing else display.note)(record.getMessage())
 
     logging.getLogger("sluicegate.cli.local").setLevel(logging.INFO)
     ours, notes = logging.getLogger("sluicegate"), Notes()

@@ -109,7 +109,6 @@ def log_fetches() -> None:
     """Print what the embedded servers log: the first start downloads Kafka, which takes a while."""
     log = logging.getLogger("sluicegate.cli.local")
     log.setLevel(logging.INFO)
-    log.propagate = False
     log.handlers = [_Fetches()]
 
 

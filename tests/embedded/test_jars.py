@@ -12,6 +12,7 @@ from sluicegate.cli.local.errors import FetchError
 from sluicegate.cli.local.jars import KAFKA_VERSION, REPOSITORY, fetched_jars, kafka_jars
 from sluicegate.cli.local.process import LOOPBACK, free_port
 from sluicegate.cli.local.servers import EmbeddedKafka
+from sluicegate.cli.local.up import log_fetches
 from tests.integration.waiting import BACKSTOP
 from tests.repository.test_layout import ROOT
 
@@ -58,7 +59,7 @@ def folders(cache: Path) -> list[Path]:
 
 @pytest.mark.slow
 def test_two_processes_fetch_into_one_empty_cache(cache: Path, listed: Path) -> None:
-    command = [sys.executable, "-c", _FETCH, listed]
+    command = [sys.executable, "-c", _FETCH, str(listed)]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     answers = [process.communicate(timeout=BACKSTOP)[0].split() for process in processes]
     assert answers == [["other-2.jar", "thing-1.jar"]] * 2
@@ -76,6 +77,26 @@ def test_the_log_tells_how_far_it_is(cache: Path, listed: Path, caplog: pytest.L
     caplog.clear()
     fetched_jars("Things 1", listed)
     assert not caplog.records, "they are in the cache"
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_command_shows_the_download(
+    cache: Path,
+    listed: Path,
+    terminal: bool,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One line when it begins. On a terminal another one follows, and is gone at the end."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    log = logging.getLogger("sluicegate.cli.local")
+    monkeypatch.setattr(log, "handlers", log.handlers)
+    monkeypatch.setattr(log, "level", log.level)
+    log_fetches()
+    fetched_jars("Things 1", listed)
+    begin = f"fetching Things 1 (0 MB, once per user) into {cache}\n"
+    passing = "\r\x1b[Kfetching Things 1: 0.0 of 0.0 MB, 50%\r\x1b[K"
+    assert capsys.readouterr().err == begin + (passing if terminal else "")
 
 
 @pytest.mark.parametrize("content", [b"another file", b"x" * 10_000_000])
