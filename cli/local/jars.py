@@ -167,7 +167,7 @@ def fetched_jars(title: str, listed: Path) -> list[Path]:
     """Return the jars of a list (tools/jars.py). The first call of each user fetches them into the cache.
 
     `title` is the product in messages. They come from Maven Central, or from the repository of which
-    SLUICEGATE_MAVEN has the address. A record of the log with the attribute `passing` tells how far it is.
+    SLUICEGATE_MAVEN has the address. Log records with the attribute `passing` report how far it is.
 
     Raises:
         FetchError: a file could not be fetched, or is another one than the list has.
