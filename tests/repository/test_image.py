@@ -13,7 +13,7 @@ import yaml
 from tests.docs.test_commands import problem_of
 
 ROOT: Final = Path(__file__).parents[2]
-OTHERS: Final = re.compile(r"hooks|spark.*|embedded|demo")
+OTHERS: Final = re.compile(r"hooks|spark.*|embedded|java|demo")
 """Extras of jobs, and of a try on one machine."""
 
 
