@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from sluicegate.coordinator.core.effects import Publish
 from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.state import LogState
-from sluicegate.events.models import Body, CutCommitted, TableVersion
+from sluicegate.events.models import Body, CutCommitted, StreamCommand, StreamPolicy, TableVersion
 from sluicegate.events.notifications import Committed, SavepointTaken
 from sluicegate.lakes.group import Vector
 from tests.doubles.memory_lake import MemorySnapshot, MemoryTable
@@ -29,6 +29,10 @@ class Vectors:
     """By identity of a table, the commits of ours that it has had at any time."""
     _unasked: set[tuple[int, str]] = field(default_factory=set)
     """Decisions that were to be reverted, and their tables that nobody could ask meanwhile."""
+    _names: dict[str, str] = field(default_factory=dict)
+    """The name in the catalog by which the log knows a table."""
+    _stated: list[tuple[int, str, int]] = field(default_factory=list)
+    """Statements about tables: the last decision before each, the table, and what the log knew of it."""
     _vector: Vector | None = None
     """The anchor's, which was checked."""
     _announced: dict[int, dict[str, Known]] = field(default_factory=dict)
@@ -46,7 +50,8 @@ class Vectors:
             self._unasked.update((made.body.decision, name) for name in lacking)
 
     def _is_there(self, name: str, identity: str) -> bool:
-        return self.world.has_table(name) and self.world.further[name].identity == identity
+        named = self._names.get(name) == self.world.identifiers[name]
+        return named and self.world.has_table(name) and self.world.further[name].identity == identity
 
     def _had(self, identity: str, verdict: Verdict) -> bool:
         return (verdict.body.decision, verdict.body.digest) in self._ever.get(identity, ())
@@ -55,6 +60,10 @@ class Vectors:
 
     def read(self, body: Body | None, applied: Applied) -> None:
         """Check a valid outcome: every touched table that the policy names has the decision."""
+        if isinstance(body, StreamPolicy) and applied.ignored is None:
+            self._names.update((name, each.identifier) for name, each in body.tables.items())
+        if isinstance(body, StreamCommand) and body.table and applied.ignored is None:
+            self._stated.append((self.truth.decided, body.table, body.known or 0))
         if not isinstance(body, CutCommitted) or applied.ignored is not None:
             return
         verdict = self.truth.verdicts[body.decision - 1]
@@ -182,7 +191,9 @@ class Vectors:
             raise Violation("I14", f"the vector of decision {decision} lacks {sorted(lacking)}")
         for name, each in vector.items():
             right = self._newest(name, decision)
-            if each.decision != right and name not in verdict.let_go:
+            # A process that publishes the decision may not have read a statement after it.
+            before = {known for last, table, known in self._stated if table == name and last >= decision}
+            if each.decision not in {right, *before} and name not in verdict.let_go:
                 wrong = f"{name} at {each.decision}, not {right}"
                 raise Violation("I14", f"the vector of decision {decision} has {wrong}")
 
