@@ -55,14 +55,14 @@ class Checks:
 
     def __post_init__(self) -> None:
         self._deletions = Deletions(self.world, self.truth)
-        self._vectors = Vectors(self.world, self.truth)
+        self.vectors = Vectors(self.world, self.truth)
 
     def step(self) -> None:
         """Check everything that is new."""
         self._read_log()
         self._deletions.check_records()
         self._check_table()
-        self._vectors.check()
+        self.vectors.check()
         self._deletions.check_files()
         self._check_notifications()
 
@@ -71,7 +71,7 @@ class Checks:
     def _read_log(self) -> None:
         if self._read < len(self.world.log):
             # An outcome is right if the tables have had the decision by now.
-            self._vectors.look()
+            self.vectors.look()
         while self._read < len(self.world.log):
             entry = self.world.log[self._read]
             record, before = entry.record, self.truth.decided
@@ -90,7 +90,7 @@ class Checks:
             if isinstance(body, CutDecided | CutAbandoned):
                 self._compare_verdict(entry, applied.ignored, problem)
             self._compare_state(entry.offset)
-            self._vectors.read(body, applied)
+            self.vectors.read(body, applied)
             if self.truth.decided > before:
                 self._check_decision(self.truth.verdicts[-1])
             self._read += 1
@@ -165,7 +165,7 @@ class Checks:
                 raise Violation("I1", f"{name} at offset {offset}: sealed {sealed}, not {place.sealed()}")
         if state.watermark != truth.watermark:
             raise Violation("I5", f"watermark {state.watermark} at offset {offset}, not {truth.watermark}")
-        self._vectors.compare(state, offset)
+        self.vectors.compare(state, offset)
         held = state.assignment.number if state.assignment else None
         if held != truth.number:
             raise Violation("I2", f"assignment {held} at offset {offset}, not {truth.number}")
@@ -230,7 +230,7 @@ class Checks:
                 ids = [self.world.log[offset].envelope.id for offset in effect.offsets]
                 if ids != verdict.parts:
                     raise Violation("I3", f"decision {effect.decision} with {ids}, not {verdict.parts}")
-                self._vectors.acts(effect, verdict)
+                self.vectors.acts(effect, verdict)
                 if effect.watermark != verdict.watermark:
                     raise Violation(
                         "I6", f"watermark {effect.watermark} of a commit, not {verdict.watermark}"
@@ -319,14 +319,14 @@ class Checks:
                     raise Violation("I7", f"fallbacks {sorted(body.fallbacks)}, not {verdict.fallbacks}")
                 if body.watermark != verdict.watermark:
                     raise Violation("I6", f"watermark {body.watermark} announced, not {verdict.watermark}")
-                self._vectors.announced(body)
+                self.vectors.announced(body)
             case CutReverted():
                 if truth.verdicts[body.decision - 1].outcome != "reverted":
                     raise Violation("I1", f"decision {body.decision} is announced as reverted")
             case SavepointTaken():
                 if body.name not in truth.reached:
                     raise Violation("I7", f"savepoint {body.name} is announced, but not reached")
-                self._vectors.taken(body)
+                self.vectors.taken(body)
             case IncarnationsEnded():
                 self._check_ended(body)
             case RegistrationAnswered():

@@ -389,7 +389,10 @@ class Schedule:
         """Return the next position of the regions that no trouble of these tables may delay."""
         truth, setting = self.checks.truth, self.plan.setting
         made, policy = truth.open, truth.policy
-        delayed = made is not None and not troubled.isdisjoint(made.tables)
+        delayed = made is not None and any(
+            name in troubled or not self.checks.vectors.is_there(name, identity)
+            for name, identity in made.tables.items()
+        )
         full = truth.provisional or setting.fixed_buckets or policy is None or policy.max_failure_ratio < 1
         if full or delayed or truth.number is None:
             return {}

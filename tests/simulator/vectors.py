@@ -46,10 +46,11 @@ class Vectors:
             ever.update((each.decision, each.digest) for each in table.snapshots if is_of_stream(each))
         made = self.truth.open
         if made is not None and made.order is not None:
-            lacking = [name for name, identity in made.tables.items() if not self._is_there(name, identity)]
+            lacking = [name for name, identity in made.tables.items() if not self.is_there(name, identity)]
             self._unasked.update((made.body.decision, name) for name in lacking)
 
-    def _is_there(self, name: str, identity: str) -> bool:
+    def is_there(self, name: str, identity: str) -> bool:
+        """True if the coordinators find the table by what the log says."""
         named = self._names.get(name) == self.world.identifiers[name]
         return named and self.world.has_table(name) and self.world.further[name].identity == identity
 
