@@ -130,7 +130,7 @@ simulate: sync
 short-demo: sync
 	$(BIN)/sluicegate demo --rows $(FLIGHTS) --kill-coordinator --json
 
-## Measure every figure of docs/benchmarks.md again, on a quiet machine: about 40 minutes.
+## Measure every figure of docs/benchmarks.md again, on a quiet machine: about 45 minutes.
 bench: sync
 	$(BIN)/python -m tools.bench all $(ARGS)
 

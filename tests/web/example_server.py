@@ -394,7 +394,7 @@ def _example(
     **more: Any,
 ) -> Json:
     """Return a stream of the example at its own place; `lag` is in seconds."""
-    place = {"decided": committed, "committed": committed, "watermark": NOW - lag * SECOND}
+    place: Json = {"decided": committed, "committed": committed, "watermark": NOW - lag * SECOND}
     snapshot = {"id": committed + 3, "identity": f"{committed * 7919:08x}"}
     return make_stream(name, *conditions, regions=regions, snapshot=snapshot, **place, **more)
 
@@ -444,7 +444,7 @@ def add_example(server: ExampleServer) -> None:
     )
     for number, (name, each) in enumerate(server.streams.items()):
         cadence = EXAMPLES.get(name)
-        view = each["view"]
+        view: Json = each["view"]
         regions = view["assignment"]["regions"]
         if cadence is None:
             server.cuts[name] = make_cuts(regions, lagging="JFK")

@@ -6,7 +6,7 @@ Before each benchmark it waits until other processes use less than `--busy` core
 `--patience` seconds at most; the result then says that the machine was busy. Each result is a file in
 .bench-results: the command, the commit, the load before and after, and the lines that the benchmark printed.
 A result without a table on the page is printed.
-A full run takes about 40 minutes on two quiet cores. Twenty demos with kills (`--with kills`) take 30 more.
+A full run takes about 45 minutes on two quiet cores. Twenty demos with kills (`--with kills`) take 30 more.
 `python -m tools.bench compare REV` compares two commits.
 `--short` only shows that every benchmark works, in about 10 minutes; its figures mean little.
 """

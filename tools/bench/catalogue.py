@@ -87,6 +87,12 @@ BENCHMARKS: Final = (
         _words(f"--formats {_FORMATS} --json"),
         _words(f"--formats {_FORMATS} --files 10 1000 --rounds 5 --json"),
     ),
+    Benchmark(
+        "kafka_connect",
+        "kafka_connect",
+        _words("--json"),
+        _words("--files 2 --rounds 2 --warm-up 1 --json"),
+    ),
     Benchmark("several_tables", "several_tables", _words("--json"), _words("--rounds 2 --json")),
     Benchmark(
         "merging",

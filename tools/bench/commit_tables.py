@@ -157,6 +157,33 @@ def last_event(figures: Figures) -> str:
     return table(head, rows)
 
 
+def kafka_connect(figures: Figures) -> str:
+    head = (
+        "files",
+        "events, tasks",
+        "ours, p50",
+        "p99",
+        "of it, from the completion, p50",
+        "Iceberg Kafka Connect, p50",
+        "p99",
+        "ratio of p50",
+        "commits, ours and of the sink",
+    )
+    rows = [
+        (
+            f"{each['files']:,}",
+            each["events"],
+            *(f"{each['ours_ms'][name]:.3g} ms" for name in ("p50", "p99")),
+            f"{each['ours_from_completion_ms']['p50']:.3g} ms",
+            *(f"{each['sink_ms'][name]:.3g} ms" for name in ("p50", "p99")),
+            each["ratio"],
+            f"{each['rounds']}, {each['rounds_of_sink']}",
+        )
+        for each in figures
+    ]
+    return table(head, rows)
+
+
 def merging(figures: Figures) -> str:
     head = (
         "format",
@@ -221,6 +248,7 @@ COMMIT_TABLES: Final[Tables] = {
     "paimon_commit": paimon_commit,
     "visible": visible,
     "last_event": last_event,
+    "kafka_connect": kafka_connect,
     "merging": merging,
     "ageing": ageing,
 }

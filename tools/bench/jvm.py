@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from sluicegate.cli.local.jars import fetched_jars, find_java
+from sluicegate.cli.local.jars import Java, fetched_jars, find_java
 
 _SOURCES: Final = Path(__file__).with_name("java")
 _PROTOCOL: Final = "Commits.java"
@@ -21,11 +21,16 @@ class Library:
     title: str
     version: str
     program: str
-    """Source file with the main class of the same name; the list of its jars has the name of the format."""
+    """Source file with the main class of the same name."""
+
+    @property
+    def listed(self) -> Path:
+        """The list of its jars."""
+        return _SOURCES / f"{self.title.lower()}.jars"
 
     def jars(self) -> list[Path]:
         """Return the class path. The first call of each user fetches 70 to 100 MB."""
-        return fetched_jars(f"{self.title} {self.version}", _SOURCES / f"{self.title.lower()}.jars")
+        return fetched_jars(f"{self.title} {self.version}", self.listed)
 
 
 LIBRARIES: Final[Mapping[str, Library]] = {
@@ -36,6 +41,18 @@ LIBRARIES: Final[Mapping[str, Library]] = {
 }
 """By format."""
 
+CONNECT: Final = Library(title="Kafka-Connect", version="1.11.0", program="Iceberg.java")
+"""Iceberg's sink for Kafka Connect, with a worker of the broker's version."""
+
+
+def compiled(library: Library, java: Java, classes: Path) -> str:
+    """Compile the library's program; return the class path. Raises FetchError or CalledProcessError."""
+    class_path = ":".join(str(jar) for jar in library.jars())
+    sources = [str(_SOURCES / name) for name in (_PROTOCOL, library.program)]
+    compiler = [str(java.executable), "-m", "jdk.compiler/com.sun.tools.javac.Main"]
+    subprocess.run([*compiler, "-d", str(classes), "-cp", class_path, *sources], check=True)
+    return f"{class_path}:{classes}"
+
 
 class Jvm:
     """A process of one library, which commits to tables of one folder."""
@@ -43,14 +60,10 @@ class Jvm:
     def __init__(self, library: Library, folder: Path) -> None:
         """Compile the program and start it. Raises FetchError, JavaError or CalledProcessError."""
         java = find_java()
-        classes = folder / "classes"
-        class_path = ":".join(str(jar) for jar in library.jars())
-        sources = [str(_SOURCES / name) for name in (_PROTOCOL, library.program)]
-        compiler = [str(java.executable), "-m", "jdk.compiler/com.sun.tools.javac.Main"]
-        subprocess.run([*compiler, "-d", str(classes), "-cp", class_path, *sources], check=True)
+        class_path = compiled(library, java, folder / "classes")
         self._log = folder / "jvm.log"
         name = library.program.removesuffix(".java")
-        started = [str(java.executable), *_OPTIONS, "-cp", f"{class_path}:{classes}", name, str(folder)]
+        started = [str(java.executable), *_OPTIONS, "-cp", class_path, name, str(folder)]
         with self._log.open("ab") as log:
             # It ends with its input, so it cannot outlive this process.
             self._process = subprocess.Popen(

@@ -16,59 +16,104 @@ import argparse
 import asyncio
 import tempfile
 import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sluicegate.cli.local.servers import EmbeddedKafka
 from tools.bench.common import Region, machine, make_topics, quantiles, report, rows, wait_until_registered
 from tools.bench.files import Files
-from tools.bench.lakes import Watch, coordinator, make_table
+from tools.bench.lakes import Table, Watch, coordinator, make_table
 from tools.bench.scale import wait_until_read
 
 ORIGINS = tuple(f"A{n:02d}" for n in range(10))
 ROWS = 20
 
 
-async def measure(
-    folder: Path, bootstrap: str, lake: str, files: int, arguments: argparse.Namespace
-) -> dict[str, Any]:
-    """Checkpoints of so many files, one after the other."""
-    table, took, took_completion = make_table(lake, folder), list[float](), list[float]()
-    first = max(1, arguments.warm_up // files)
+@dataclass
+class Checkpoints:
+    """Checkpoints of one region, each of so many files, one after the other."""
+
+    region: Region
+    made: Files
+    watch: Watch
+    port: int
+    files: int
+    each: int
+    """Files in an event."""
+    table: Table
+    number: int = 0
+    """Of the next checkpoint."""
+
+    @property
+    def events(self) -> int:
+        """Return the number of events with files of a checkpoint."""
+        return -(-self.files // self.each)
+
+    async def next(self, pause: float) -> tuple[float, float]:
+        """Make the next checkpoint, with a pause before its last event.
+
+        Return the milliseconds from the last event and from the completion to the visible commit.
+        """
+        *before, last = self.made.events(self.files, self.number, self.each)
+        sent = [await self.region.written(self.number, event) for event in before]
+        for _, acknowledged in sent:
+            await acknowledged
+        # Beside these, each checkpoint has its last event, completion, decision and outcome.
+        await wait_until_read(self.port, 2 + self.number * (len(before) + 4) + len(before))
+        await asyncio.sleep(pause)
+        start = time.time_ns()
+        event, acknowledged = await self.region.written(self.number, last)
+        await acknowledged
+        completed = time.time_ns()
+        await self.region.complete(self.number, [*(each for each, _ in sent), event])
+        visible = await asyncio.to_thread(self.watch.next)
+        self.number += 1
+        return (visible - start) / 1e6, (visible - completed) / 1e6
+
+    def check(self) -> None:
+        """Raise RuntimeError if the table has not each row."""
+        expected = self.number * self.files * ROWS
+        if self.table.rows != expected:
+            raise RuntimeError(f"the table has {self.table.rows} rows instead of {expected}")
+
+
+@asynccontextmanager
+async def checkpoints(
+    folder: Path, bootstrap: str, lake: str, files: int, each: int, origins: Sequence[str] = ORIGINS
+) -> AsyncIterator[Checkpoints]:
+    """Give checkpoints of a new table, with topics and a coordinator for itself."""
+    table = make_table(lake, folder)
     topics = await make_topics(bootstrap)
-    made = Files(lake, str(table.folder), table.options, rows(ORIGINS, 0, ROWS), "at")
-    each = min(arguments.each, files)
+    made = Files(lake, str(table.folder), table.options, rows(origins, 0, ROWS), "at")
     with Watch(table) as watch, coordinator(folder, bootstrap, topics, table, files) as (port, _):
         async with Region(bootstrap, topics) as region:
             await region.register()
             await wait_until_registered(bootstrap, topics, region)
-            for number in range(first + arguments.rounds):
-                *before, last = made.events(files, number, each)
-                sent = [await region.written(number, event) for event in before]
-                for _, acknowledged in sent:
-                    await acknowledged
-                # Beside these, each checkpoint has its last event, completion, decision and outcome.
-                await wait_until_read(port, 2 + number * (len(before) + 4) + len(before))
-                await asyncio.sleep(arguments.pause if number >= first else 0)
-                start = time.time_ns()
-                event, acknowledged = await region.written(number, last)
-                await acknowledged
-                completed = time.time_ns()
-                await region.complete(number, [*(each for each, _ in sent), event])
-                visible = await asyncio.to_thread(watch.next)
-                took.append((visible - start) / 1e6)
-                took_completion.append((visible - completed) / 1e6)
-    expected = (first + arguments.rounds) * files * ROWS
-    if table.rows != expected:
-        raise RuntimeError(f"the table has {table.rows} rows instead of {expected}")
+            yield Checkpoints(region, made, watch, port, files, min(each, files), table)
+
+
+async def measure(
+    folder: Path, bootstrap: str, lake: str, files: int, arguments: argparse.Namespace
+) -> dict[str, Any]:
+    """Measure checkpoints of so many files."""
+    first = max(1, arguments.warm_up // files)
+    async with checkpoints(folder, bootstrap, lake, files, arguments.each) as made:
+        took = [
+            await made.next(arguments.pause if number >= first else 0)
+            for number in range(first + arguments.rounds)
+        ]
+        made.check()
     return {
         "format": lake,
         "files": files,
-        "events": len(before) + 1,
+        "events": made.events,
         "rounds": arguments.rounds,
         "warm_up": first,
-        "last_event_to_visible_ms": quantiles(took[first:]),
-        "completion_to_visible_ms": quantiles(took_completion[first:]),
+        "last_event_to_visible_ms": quantiles([event for event, _ in took[first:]]),
+        "completion_to_visible_ms": quantiles([completion for _, completion in took[first:]]),
     }
 
 
