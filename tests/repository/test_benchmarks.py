@@ -9,8 +9,8 @@ import pytest
 
 from sluicegate.cli.local.jars import KAFKA_VERSION
 from tools.bench.catalogue import BENCHMARKS
-from tools.bench.kafka_connect import ROWS, Commit, delays, messages, origins_of, read_event
 from tools.bench.jvm import CONNECT
+from tools.bench.kafka_connect import ROWS, Commit, delays, messages, origins_of, read_event
 from tools.bench.tables import DOCS, MAKERS, filled
 
 

@@ -442,9 +442,9 @@ def add_example(server: ExampleServer) -> None:
         ),
         make_stream("flights", ("stall", "completed-differently", RESET), changes=stalled, decided=129),
     )
-    for number, (name, each) in enumerate(server.streams.items()):
+    for number, name in enumerate(server.streams):
         cadence = EXAMPLES.get(name)
-        view: Json = each["view"]
+        view: Json = server.streams[name]["view"]
         regions = view["assignment"]["regions"]
         if cadence is None:
             server.cuts[name] = make_cuts(regions, lagging="JFK")
