@@ -458,7 +458,7 @@ def add_example(server: ExampleServer) -> None:
             regions, first, every=every, size=size, last=NOW - _PAUSES.get(name, 0), lag=late, seed=number + 1
         )
         server.cuts[name] = made
-        each["committed_at"] = made[-1]["time"]
+        server.streams[name]["committed_at"] = made[-1]["time"]
     lacking = make_checkpoint(413, arrived=3, missing=["writer-2/413/0"], missing_count=1, sealed_at=None)
     open_one = make_checkpoint(414, named=None, arrived=1, sealed_at=None)
     server.checkpoints["flights"] = [
