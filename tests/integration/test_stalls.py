@@ -39,15 +39,28 @@ pytestmark = pytest.mark.kafka
 async def one_commit(place: Place, job: Job) -> None:
     async with running(place.settings()):
         await job.begin_with_a_commit()
+        # The commit is visible before the log has its outcome.
+        await until(lambda: has_outcome(place))
 
 
-async def decide(place: Place, job: Job) -> None:
-    """Append the decision that a coordinator would append next before it dies."""
+async def has_outcome(place: Place) -> bool:
+    replica = await replica_of(place)
+    return replica.state.unresolved is None
+
+
+async def replica_of(place: Place) -> Replica:
+    """Return a replica that has read the whole log."""
     replica = Replica("flights", home_of("flights"))
     for record in await read_records(place.bootstrap, place.topics.events):
         read = read_record(record.offset, record.timestamp, record.headers, record.value).record
         if record.partition == home_of("flights") and read is not None:
             replica.step(read)
+    return replica
+
+
+async def decide(place: Place, job: Job) -> None:
+    """Append the decision that a coordinator would append next before it dies."""
+    replica = await replica_of(place)
     chosen = cuts.choose(replica.log)
     assert isinstance(chosen, CutDecided)
     head = replica.state.snapshot

@@ -18,6 +18,8 @@ from tests.repository.test_layout import ROOT
 
 pytestmark = pytest.mark.slow
 
+OTHERS: Final = ("pyproject.toml", "examples/kubernetes/options.toml")
+"""Files of that kind that are no settings: the second has a writer's options."""
 STREAM: Final = "[streams.flights]\ntable = '/lake/flights'\n"
 
 
@@ -39,7 +41,7 @@ def files() -> list[tuple[str, str]]:
     found = [
         (name, (ROOT / name).read_text(encoding="utf-8"))
         for name in names
-        if name.endswith(".toml") and name != "pyproject.toml"
+        if name.endswith(".toml") and name not in OTHERS
     ]
     for name in names:
         if name.endswith(".md"):
