@@ -201,8 +201,7 @@ class Vectors:
     def _newest(self, name: str, decision: int) -> int:
         """Return the newest decision up to this one that is in a table by the log."""
         known, identity = self.truth.tables[name], self.truth.tables[name].identity
-        given_up = self.world.given_up.get(identity, set())
-        if given_up:
+        if identity in self.world.given_up:
             # An operator's statement counts, whatever the decisions before it are.
             own = self.truth.verdicts[decision - 1]
             touched = own.tables.get(name) == identity and not self._is_undone(decision)
@@ -237,8 +236,8 @@ class Vectors:
             self._check_read(name, each, there)
 
     def _check_read(self, name: str, wanted: TableVersion, there: MemorySnapshot) -> None:
-        if name in self.world.given_up or not is_of_stream(there):
-            # An operator has named this snapshot.
+        if not is_of_stream(there):
+            # An operator has named this snapshot of another writer.
             return
         if there.decision != wanted.decision:
             raise Violation("I13", f"a reader finds {name} at {there.decision}, not {wanted.decision}")
