@@ -109,27 +109,39 @@ class Truth(Account):
         """Note files, or a completion that nobody can read: something of the checkpoint is pending."""
         place = self._live(envelope)
         unreadable = envelope.type is EventType.REGION_REGISTERED
-        if unreadable or place is None or place.life is None or place.is_past(envelope.checkpoint):
-            return
-        parts = place.life.parts.setdefault(envelope.checkpoint, {})
-        if envelope.id in parts:
-            # A duplicate has no effect: it does not end idleness either.
+        if unreadable or place is None or place.life is None:
             return
         if envelope.type is EventType.FILES_WRITTEN:
-            parts[envelope.id] = envelope
+            if not self._add(place, envelope):
+                # A duplicate has no effect: it does not end idleness either.
+                return
+        elif place.is_past(envelope.checkpoint):
+            return
+        else:
+            place.life.parts.setdefault(envelope.checkpoint, {})
         place.idle = place.rests
         self._look(envelope.region)
+
+    def _add(self, place: Place, envelope: Envelope) -> bool:
+        """Add a file event to its checkpoint; return True if that is pending, and lacked the event."""
+        past = place.is_past(envelope.checkpoint)
+        reverts = self.open is not None and envelope.region in self.open.moves
+        if place.life is None or (past and not reverts):
+            return False
+        # What is past by a decision alone is pending again after a revert.
+        parts = place.life.parts.setdefault(envelope.checkpoint, {})
+        lacked = envelope.id not in parts
+        parts.setdefault(envelope.id, envelope)
+        return lacked and not past
 
     def _completed(self, envelope: Envelope, body: CheckpointCompleted) -> None:
         place, number = self._live(envelope), envelope.checkpoint
         if place is None or place.life is None:
             return
-        if envelope.writer and not place.is_past(number):
+        if envelope.writer and self._add(place, envelope):
             # It carries its files, and names itself.
-            parts = place.life.parts.setdefault(number, {})
-            if envelope.id not in parts:
-                parts[envelope.id], place.idle = envelope, place.rests
-                self._look(envelope.region)
+            place.idle = place.rests
+            self._look(envelope.region)
         if place.is_past(number):
             if place.at and place.at.checkpoint == number and place.at.digest != body.source_digest:
                 place.stalled = True
