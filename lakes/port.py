@@ -153,8 +153,10 @@ class Absent:
     head: SnapshotRef | None
     by_marker: bool = field(default=False, compare=False)
     """True if the history has expired: only the table's marker proves it."""
-    elsewhere: tuple[str, ...] = ()
-    """Further tables that have it: the catalog is not atomic, or the anchor was rolled back."""
+    elsewhere: tuple[str, ...] | None = None
+    """Further tables that have it: the catalog is not atomic, or the anchor was rolled back.
+
+    None: they were not asked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,9 @@ class Committing:
         # The registry has the newest name of a table in the catalog, and an operator's statement about it.
         tables = {name: state.registered(name, each) or each for name, each in made.tables.items()}
         self._left_out = frozenset(each for each in tables if policy.tables.get(each) != tables[each].terms)
+        if revert and tables and self._absent is not None and self._absent.elsewhere is None:
+            # The order came after the question, which was about the anchor alone.
+            self._absent = None
         if self._absent is None and self._apart is None:
             digest = revert if self._reverted and revert is not None else made.digest
             known = self._table.known_head(state, table, expired=self._expired)

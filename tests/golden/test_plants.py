@@ -20,6 +20,7 @@ from sluicegate.events.models import StreamCommand
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.group import Group
 from sluicegate.lakes.history import Evidence
+from sluicegate.lakes.port import Absent
 from tests.golden.script import Script
 from tests.golden.test_cases import CASES
 
@@ -77,6 +78,15 @@ def _forgets_at_the_decision(right: Any) -> Any:
         if found is None:
             log.forget_ended(log.state.unresolved.moves if log.state.unresolved is not None else ())
         return found
+
+    return wrong
+
+
+def _tells_of_all(right: Any) -> Any:
+    def wrong(self: Group, *given: Any, left_out: Any, undo: bool) -> Any:
+        answer = right(self, *given, left_out=left_out, undo=undo)
+        unasked = isinstance(answer, Absent) and answer.elsewhere is None
+        return replace(answer, elsewhere=()) if unasked else answer
 
     return wrong
 
@@ -267,6 +277,13 @@ PLANTS: Final = (
         "ask_all",
         lambda right: lambda self, *given, left_out, undo: right(self, *given, left_out=left_out, undo=False),
         "tables/3_a_revert_of_a_decision_that_a_table_has",
+    ),
+    Plant(
+        "an order takes an answer from before it",
+        Group,
+        "ask_all",
+        _tells_of_all,
+        "tables/3_an_order_while_the_question_is_out",
     ),
     Plant(
         "an outcome does not wait for a further table",
