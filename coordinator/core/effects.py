@@ -77,8 +77,9 @@ class MachineSettings:
         that is unusable now, was made again, or is one of the others that are known, the log keeps what it
         has. `known`: the registry.
         """
+        held = logged_tables(logged, known)
         named = {
-            name: logged.tables.get(name)
+            name: held.get(name)
             if isinstance(found, str) or refused_name(name, found, logged, known) is not None
             else found
             for name, found in tables.items()
@@ -92,6 +93,11 @@ class MachineSettings:
         return None if same and logged.number else wanted
 
 
+def logged_tables(logged: StreamPolicy, known: Mapping[str, KnownTable]) -> Mapping[str, FurtherTable]:
+    """Return the tables that the log names; before its first policy, those of the account that was adopted."""
+    return logged.tables if logged.number else {name: own.terms for name, own in known.items()}
+
+
 def refused_name(
     name: str, found: FurtherTable, logged: StreamPolicy, known: Mapping[str, KnownTable]
 ) -> str | None:
@@ -99,12 +105,13 @@ def refused_name(
 
     Its own: that was another table before. Another one: that is the same table, or has its folder.
     """
-    if name in logged.tables and logged.tables[name].identity != found.identity:
+    held = logged_tables(logged, known)
+    if name in held and held[name].identity != found.identity:
         return name
     others = (each for each, own in known.items() if each != name and own.terms.identity == found.identity)
     beside = (
         each
-        for each, own in logged.tables.items()
+        for each, own in held.items()
         if each != name
         and (is_inside(found.location, own.location) or is_inside(own.location, found.location))
     )

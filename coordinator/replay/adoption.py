@@ -69,6 +69,8 @@ class Adopted(NamedTuple):
     account: Account
     stated: bool
     """True if an operator has stated the positions."""
+    doubted: frozenset[str] = frozenset()
+    """Further tables that get nothing until they show their newest commit, or an operator states them."""
 
     def record(
         self, stream: str, commit_user: str, identity: str, logged: "Logged", former: StateRecord | None
@@ -84,6 +86,11 @@ class Adopted(NamedTuple):
         state.ended = dict.fromkeys([*state.ended, *logged.lives][-MOST_ENDED:])
         state.withdrawn = max(state.withdrawn, logged.state.withdrawn)
         state.partition, state.table, state.snapshot = place.partition, identity, head
+        # An expiry may hide what the comparison has seen.
+        newest = {each: state.tables[each].newest.decision for each in self.doubted & state.tables.keys()}
+        doubted = {each: decision for each, decision in newest.items() if decision}
+        # Without a commit, the whole history is read once more.
+        upto = -1 if head is None else state.decided
         name = hashlib.sha256(f"{stream}/adopted/{state.decided}/{place.end}".encode()).hexdigest()[:32]
         record = StateRecord(
             stream=stream,
@@ -93,8 +100,7 @@ class Adopted(NamedTuple):
             adoption=name,
             low_water=place.end,
             state=state,
-            # Without a commit, the whole history is read once more.
-            table=TableProgress(identity=identity, head=head, upto=-1 if head is None else state.decided),
+            table=TableProgress(identity=identity, head=head, upto=upto, doubted=doubted),
         )
         # Whoever reads the commits topic later finds there which of the earlier outcomes are given up.
         body = StreamAdopted(decision=state.decided, snapshot=head)
@@ -368,6 +374,7 @@ async def compare_tables(
             f"further tables {differ}: {told}. {back} this command with {options}: they get no commits until "
             "you state that they are right, with sluicegate stream resume --table"
         )
+    adopted = adopted._replace(doubted=frozenset(left_out))
     return await _with_snapshots(table, commits, adopted, known)
 
 

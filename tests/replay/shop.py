@@ -259,6 +259,13 @@ class Shop:
         with table.manage_snapshots() as changes:
             changes.rollback_to_snapshot(found.snapshot_id)
 
+    def expire(self, name: str) -> None:
+        """Let all snapshots of a table but the newest expire."""
+        table = self.library.load_table(f"shop.{name}")
+        newest = table.metadata.current_snapshot_id
+        past = [each.snapshot_id for each in table.snapshots() if each.snapshot_id != newest]
+        table.maintenance.expire_snapshots().by_ids(past).commit()
+
     def append(self, name: str, ids: Sequence[int]) -> None:
         """Append rows as another product."""
         self.library.load_table(f"shop.{name}").append(pa.table({"id": pa.array(ids, pa.int64())}))

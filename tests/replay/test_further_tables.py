@@ -9,6 +9,7 @@ import pytest
 
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import LogState
+from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.replay.adoption import (
     Adopted,
     Logged,
@@ -34,10 +35,11 @@ from sluicegate.coordinator.replay.tables import Connected, ReplayTable, named_t
 from sluicegate.coordinator.replay.verify import Verdict, verify
 from sluicegate.coordinator.stream.account import decode_account
 from sluicegate.events.models import SnapshotRef, StreamCommand, TableVersion
+from sluicegate.events.problems import CauseCode
 from sluicegate.lakes.capabilities import FileStatus
 from sluicegate.lakes.iceberg.adapter import ADAPTER
 from sluicegate.lakes.port import CommitRequest, Published
-from tests.contracts.lakes.iceberg_lake import local
+from tests.contracts.lakes.iceberg_lake import ID_ONLY, local
 from tests.replay.shop import EMPTY, HOUR, STREAM, USER, Shop
 
 pytestmark = pytest.mark.slow
@@ -495,10 +497,49 @@ async def test_a_commit_of_another_log_in_a_further_table_ends_the_search_there(
 
 async def adopted(shop: Shop, *left_out: str) -> LogState:
     """Return the state with which the stream continues after a loss of Kafka."""
+    return (await adopted_record(shop, *left_out)).state
+
+
+async def adopted_record(shop: Shop, *left_out: str) -> StateRecord:
+    """Return the record with which the stream continues after a loss of Kafka."""
     with closing(shop.opened()) as anchor:
         commits = await read_commits(anchor, STREAM)
         account = Adopted(commits.ref, decode_account(commits.text), stated=False)
-        return state_of((await compare_tables(anchor, commits, account, left_out)).account)
+        found = await compare_tables(anchor, commits, account, left_out)
+        logged = Logged(Place(0, len(shop.log.records), None), LogState())
+        return found.record(STREAM, USER, commits.seen.identity, logged, None)
+
+
+async def continues(shop: Shop, record: StateRecord) -> None:
+    """Start a coordinator from a record, and log its policy."""
+    shop.replica = Replica(STREAM, 0, record.state.model_copy(deep=True), len(shop.log.records) - 1)
+    shop.table.doubted = dict(record.table.doubted)
+    await shop.reload()
+
+
+async def test_another_table_is_not_accepted_because_its_name_was_left_out(shop: Shop) -> None:
+    shop.library.rename_table("shop.items", "shop.former")
+    shop.library.create_table("shop.items", ID_ONLY, location=f"file://{shop.root}/another")
+    record = await adopted_record(shop, "items")
+    await continues(shop, record)
+    assert shop.state.tables["items"] == record.state.tables["items"]
+    problem = (await shop.table.compare(shop.state.tables))["items"]
+    assert "shop.items is another table now" in problem.detail
+    # The stream continues with its own one.
+    shop.library.drop_table("shop.items")
+    shop.library.rename_table("shop.former", "shop.items")
+    assert not await shop.table.compare(shop.state.tables)
+
+
+async def test_a_table_that_was_left_out_is_doubted_after_an_expiry(shop: Shop) -> None:
+    shop.rollback("items", 1)
+    shop.append("items", [900])
+    record = await adopted_record(shop, "items")
+    shop.expire("items")
+    await continues(shop, record)
+    problem = (await shop.table.compare(shop.state.tables))["items"]
+    assert problem.cause is not None
+    assert problem.cause.code is CauseCode.OTHER_NEWEST
 
 
 async def test_the_registry_comes_back_from_the_anchor(shop: Shop) -> None:
