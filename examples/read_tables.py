@@ -48,27 +48,40 @@ def at_one_commit(catalog: Catalog, anchor: str, further: Mapping[str, str], use
         tables = {name: each for name, each in found.items() if each is not None}
         if len(tables) == len(found):
             return tables
-    raise TimeoutError(f"the snapshots of the tables expire before {TRIES} tries have read them")
+    lacking = ", ".join(sorted(found.keys() - tables.keys()))
+    raise TimeoutError(
+        f"{lacking} does not show commit {cut['decision']} in {TRIES} tries. Its snapshots expire too soon, "
+        "or somebody has rolled it back: see `sluicegate status`"
+    )
 
 
 def as_of(table: Table, user: str, decision: int, snapshot: int | None) -> AsOf | None:
-    """Return a table as of a commit; None if that is not there any more."""
+    """Return a table as of a commit; None if it does not show that, or not any more."""
     if snapshot is not None and table.snapshot_by_id(snapshot) is not None:
         return AsOf(table, snapshot)
     newest = table.current_snapshot()
-    made, sequence = mark_of(table, user)
-    if made != decision or sequence > (newest.sequence_number or 0 if newest is not None else 0):
+    if newest_of(table, user) != decision:
         return None
     return AsOf(table, newest.snapshot_id if newest is not None else None)
 
 
-def mark_of(table: Table, user: str) -> tuple[int, int]:
-    """Return the newest commit of a user in a table and its sequence number, as its mark has it; 0: none.
+def newest_of(table: Table, user: str) -> int | None:
+    """Return the newest commit of a user in a table; 0: it has none; None: nothing shows that.
 
-    A mark survives a rollback. A table whose newest snapshot is older than the mark was rolled back.
+    The history counts. If it ends before, since older snapshots have expired, the table's mark names the
+    commit. A mark survives a rollback: then its snapshot is listed aside, or is newer than the newest one.
     """
+    newest = each = table.current_snapshot()
+    while each is not None:
+        if each.summary is not None and each.summary.get("sluicegate.user") == user:
+            return int(each.summary["sluicegate.decision"])
+        each = table.snapshot_by_id(each.parent_snapshot_id) if each.parent_snapshot_id else None
     uuid, *rest = table.properties.get(f"sluicegate.committed.{user}", "").split(":")
-    return (int(rest[0]), int(rest[1])) if uuid == str(table.metadata.table_uuid) else (0, 0)
+    if uuid != str(table.metadata.table_uuid):
+        return 0
+    decision, sequence, snapshot = map(int, rest[:3])
+    there = newest is not None and sequence <= (newest.sequence_number or 0)
+    return decision if there and table.snapshot_by_id(snapshot) is None else None
 
 
 def main(uri: str, user: str, anchor: str, further: Mapping[str, str]) -> None:

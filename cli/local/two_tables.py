@@ -239,14 +239,10 @@ def at_one_commit(catalog: SqlCatalog) -> tuple[DataScan, DataScan] | None:
 
 
 def _as_of(table: Table, decision: int, snapshot: int | None) -> DataScan | None:
-    """Return a scan of a table as of a decision; None if it has neither the snapshot nor that mark."""
-    if snapshot is not None and table.snapshot_by_id(snapshot) is not None:
-        return table.scan(snapshot_id=snapshot)
-    # A mark survives a rollback, which its sequence number shows.
-    _, made, sequence, *_ = table.properties.get(f"sluicegate.committed.{_USER}", ":0:0").split(":")
-    newest = table.current_snapshot()
-    there = (newest.sequence_number or 0) if newest is not None else 0
-    return table.scan() if int(made) == decision and int(sequence) <= there else None
+    """Return a scan of a table as of a decision; None if it lacks that snapshot, or none is named."""
+    if snapshot is None:
+        return None if decision else table.scan()
+    return table.scan(snapshot_id=snapshot) if table.snapshot_by_id(snapshot) is not None else None
 
 
 def sums_of_flights(scan: DataScan) -> Sums:

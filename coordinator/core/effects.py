@@ -94,7 +94,7 @@ class MachineSettings:
 
 
 def logged_tables(logged: StreamPolicy, known: Mapping[str, KnownTable]) -> Mapping[str, FurtherTable]:
-    """Return the tables that the log names; before its first policy, those of the account that was adopted."""
+    """Return the tables that the log names; before its first policy, those of an adopted account."""
     return logged.tables if logged.number else {name: own.terms for name, own in known.items()}
 
 
