@@ -383,6 +383,8 @@ class Group(Generic[S, C]):
         parts = {name: part.known for name, part in sorted(request.tables.items())}
         for name, found in self._states(parts).items():
             part = request.tables[name]
+            if isinstance(found, TableRefused) and name in request.left_out:
+                continue
             if isinstance(found, LakeError):
                 again = not isinstance(found, TableRefused)
                 return Refused(f"the table {name}: {found}", table=name, again=again)

@@ -243,6 +243,8 @@ class CommitRequest:
 
     `head` is its snapshot there then, and must be there still. None: the log has the outcome of the decision,
     so that nothing takes it back."""
+    left_out: frozenset[str] = frozenset()
+    """Further tables that the stream has no more: one that is not there is passed over."""
 
 
 @dataclass(frozen=True, slots=True)

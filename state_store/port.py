@@ -81,6 +81,8 @@ class RegionView(_View):
     """Watermark at the committed position."""
     consecutive_fallbacks: Number = 0
     """Number of consecutive cuts in which the region fell back."""
+    moved: Millis | None = None
+    """Append time of the decision that has moved it to its newest position."""
     heard: Millis | None = None
     """Append time of the newest event of its driver."""
     heartbeat_interval: Number | None = None

@@ -112,6 +112,7 @@ class Committing:
             tables={name: state.tables[name] for name in policy.tables} | tables,
             offsets_of=offsets,
             apart=self._apart is not None,
+            left_out=self._left_out,
         )
 
     @property

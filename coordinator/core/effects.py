@@ -214,6 +214,8 @@ class Publish(Effect):
     """By name, which of the offsets are for those that get files. With `apart`, only those that lack it."""
     apart: bool = False
     """True: the anchor has the decision, and is not changed."""
+    left_out: frozenset[str] = frozenset()
+    """Those that the newest policy leaves out: one that is not there is passed over."""
 
 
 @dataclass(frozen=True, slots=True)

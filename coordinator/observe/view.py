@@ -292,6 +292,7 @@ def _region(record: StateRecord, name: str) -> RegionView:
         source_offsets=before.source_offsets,
         watermark=before.watermark,
         consecutive_fallbacks=0 if region.ends else region.fallbacks,
+        moved=region.moved_at,
         heard=record.heard.get(name),
         heartbeat_interval=record.intervals.get(name),
         listeners=before.listeners,
@@ -405,8 +406,31 @@ def reasons_of(
             found.append(Reason(each.kind, each.code, each.message, each.region))
     explained = {each.region for each in found if each.region and each.kind in ("stall", "failed", "silent")}
     found = [each for each in found if each.kind != "wait" or each.region not in explained]
-    waits = (_waits(view, each, as_of, patience, explained, waits_since) for each in view.conditions)
-    return in_order([*found, *filter(None, waits)])
+    if waiting := next((each for each in view.conditions if each.code == Code.WAITS_FOR_REGIONS), None):
+        found += _waits(view, waiting, as_of, patience, explained, waits_since)
+    elif not found and settings is not None:
+        found += _standstill(view, as_of, settings)
+    return in_order(found)
+
+
+_NOTHING: Final = (
+    "the regions {regions} have completed nothing since their committed positions, and their drivers are "
+    "alive: the last event is of {heard}"
+)
+_LOOK: Final = "If that is longer than their checkpoints take, look at them: a writer hangs, or cannot write"
+_WAITS: Final = "The next commit of stream {stream} waits"
+
+WORKING: Final = Message(_WAITS, _NOTHING, _LOOK)
+STANDSTILL: Final = Message("Stream {stream} has committed nothing for {age}", _NOTHING, _LOOK)
+UNSTARTED: Final = Message(
+    _WAITS,
+    "no driver of the regions {regions} has registered",
+    "Start them. For a region of batch jobs in Python, call `prepare_jobs` with their options[. To go back "
+    "to the former regions: `sluicegate assignment withdraw --stream {former}`][. To stop waiting for one "
+    "for good: `sluicegate region remove --stream {stream} --region {ended}`]",
+)
+STANDS: Final = 5
+"""Multiple of the silence after which a stream that has nothing to commit stands still."""
 
 
 def _waits(
@@ -416,31 +440,68 @@ def _waits(
     patience: Patience,
     explained: Container[str | None],
     since: int | None,
-) -> Reason | None:
-    """Return the reason of a commit that waits for regions of which nothing else is known.
+) -> Iterator[Reason]:
+    """Yield the reasons of a commit that waits for regions of which nothing else is known.
 
-    None: it waits for others only, or not for long yet. A wait of less than `alignment_timeout` is normal.
+    A wait of less than `alignment_timeout` is normal.
     """
-    if condition.code != Code.WAITS_FOR_REGIONS:
-        return None
     lagging = condition.arguments.get("names", ())
-    names = tuple(name for name in lagging if name not in explained)
+    names = [name for name in lagging if name not in explained]
     if since is None:
         since = min((each.since for name, each in view.waiting.items() if name not in lagging), default=None)
     age = None if since is None else as_of - since
     if not names or (age is not None and age < max(map(patience.waits, names))):
-        return None
-    text = format_problem(Problem(code=Code.WAITS_FOR_REGIONS, names=names), view.stream)
-    long = LONG_SILENCE * max(patience.silence, *map(patience.waits, names))
-    if age is not None and age > long:
-        text += _REMOVE.format(stream=view.stream, region=names[0])
-    return Reason(condition.kind, condition.code, text, since=since)
+        return
+    ended = age is not None and age > LONG_SILENCE * max(patience.silence, *map(patience.waits, names))
+    alive = [
+        name for name in names if (heard := view.regions[name].heard) and as_of - heard < patience.silence
+    ]
+    unstarted = [name for name in names if view.regions[name].incarnation is None and name not in alive]
+    others = tuple(name for name in names if name not in alive and name not in unstarted)
+    kind, code = condition.kind, condition.code
+    if unstarted:
+        arguments = {"stream": view.stream, "regions": ", ".join(unstarted)}
+        if view.assignment is not None and view.assignment.provisional:
+            arguments["former"] = view.stream
+        if ended:
+            arguments["ended"] = unstarted[0]
+        yield Reason(kind, code, _sentences(UNSTARTED, arguments), since=since)
+    if alive:
+        yield Reason(kind, code, _sentences(WORKING, _alive(view, alive)), since=since)
+    if others:
+        text = format_problem(Problem(code=Code.WAITS_FOR_REGIONS, names=others), view.stream)
+        yield Reason(kind, code, text, since=since)
 
 
-_REMOVE: Final = (
-    " To stop waiting for one that has ended for good: `sluicegate region remove --stream {stream} --region "
-    "{region}`."
-)
+def _standstill(view: StreamView, as_of: int, settings: StreamSettings) -> Iterator[Reason]:
+    """Yield the reason of a stream that has nothing to commit, although drivers without rest are alive."""
+    longest = STANDS * settings.silence + settings.commit_interval
+    limit = as_of - round(longest * 1000)
+    silence = round(settings.silence * 1000)
+    times = {name: _moved(view, name) for name, each in view.regions.items() if _works(each, as_of, silence)}
+    names = sorted(name for name, moved in times.items() if moved is not None and moved < limit)
+    if names and len(names) == len(times):
+        since = max(moved for moved in times.values() if moved is not None)
+        arguments = {**_alive(view, names), "age": duration((as_of - since) / 1000)}
+        yield Reason("wait", Code.WAITS_FOR_REGIONS, _sentences(STANDSTILL, arguments), since=since)
+
+
+def _works(region: RegionView, as_of: int, silence: int) -> bool:
+    """True if the driver of a region is alive, and does not say that it has nothing to do."""
+    alive = region.heard is not None and as_of - region.heard < silence
+    return alive and region.assigned and region.phase == "live" and not region.idle and not region.ended
+
+
+def _moved(view: StreamView, name: str) -> int | None:
+    """Return the time since when the region has completed nothing, as far as it is known."""
+    waiting = view.waiting.get(name)
+    return waiting.since if waiting is not None else view.regions[name].moved
+
+
+def _alive(view: StreamView, names: Iterable[str]) -> dict[str, str]:
+    heard = max(view.regions[name].heard or 0 for name in names)
+    time = iso_time(heard - heard % 1000) or f"{heard} ms"
+    return {"stream": view.stream, "regions": ", ".join(names), "heard": time}
 
 
 def _silence(

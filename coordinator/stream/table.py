@@ -507,6 +507,7 @@ class StreamTable:
                 },
                 vector={name: each.newest for name, each in effect.tables.items()},
                 apart=effect.apart,
+                left_out=effect.left_out,
             )
         )
         # One that finds its snapshot there already reads nothing: what was counted before holds.

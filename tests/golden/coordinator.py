@@ -325,7 +325,9 @@ class Coordinator:
                 }
                 vector = {name: each.newest for name, each in effect.tables.items()}
                 own = effect.decision, effect.digest, effect.head, effect.watermark, files, ""
-                return committer.publish(CommitRequest(*own, further_parts, vector, effect.apart))
+                return committer.publish(
+                    CommitRequest(*own, further_parts, vector, effect.apart, effect.left_out)
+                )
         raise TypeError(f"{effect!r} is no effect of the table")
 
     def _bad(self, offsets: tuple[int, ...]) -> str:

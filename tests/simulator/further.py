@@ -191,29 +191,14 @@ class Further:
         self.world.tell("{} is put back", name)
 
     def _give_up_if_gone(self, dice: Dice) -> None:
-        """Order a revert if a table that the open decision touches was made again.
-
-        A table that has the decision forbids the revert: it is rolled back to the snapshot before.
-        """
+        """Order a revert if a table that the open decision touches was made again."""
         made = self.truth.open
-        if made is None:
+        if made is None or made.order is not None:
             return
-        gone = {n for n, identity in made.tables.items() if self.world.further[n].identity != identity}
-        if not gone or not dice.chance(0.5):
-            return
-        if made.order is None:
+        gone = [n for n, identity in made.tables.items() if self.world.further[n].identity != identity]
+        if gone and dice.chance(0.5):
             region = dice.pick(sorted(made.moves))
             self.command(command="revert", decision=made.body.decision, region=region)
-            return
-        for name in sorted(made.tables.keys() - gone):
-            table = self.world.further[name]
-            own = commits_of(table).get(made.body.decision)
-            before = own.parent_id if own is not None else 0
-            can = not before or before in {each.id for each in table.snapshots}
-            if own is not None and can and self._is_there(name):
-                self.world.roll_back(table, before)
-                self.world.saw("a table is rolled back, so that a decision can be given up")
-                self.world.tell("{} is rolled back to before decision {}", name, made.body.decision)
 
     def _see_to_names(self, dice: Dice, held: set[str]) -> None:
         """Add the names that are needed, and let those of a table that was made again out for a while.

@@ -156,7 +156,7 @@ class Surroundings:
                 }
                 vector = {name: each.newest for name, each in effect.tables.items()}
                 own = effect.decision, effect.digest, effect.head, effect.watermark, files, ""
-                return self._group.publish(CommitRequest(*own, parts, vector, effect.apart))
+                return self._group.publish(CommitRequest(*own, parts, vector, effect.apart, effect.left_out))
         raise TypeError(f"{effect!r} is no effect of the table")
 
     def _check(self, effect: CheckFiles) -> Result:

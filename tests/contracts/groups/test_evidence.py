@@ -1,6 +1,7 @@
 """Evidence of a further table before a publication: its history counts before its mark."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -247,6 +248,17 @@ def test_a_table_that_is_away_is_refused_by_its_name(past: Coordinator) -> None:
     assert "no table" in outcome.reason
     assert past.head("bills") == before
     assert past.group.trouble(past.known).keys() == {"items"}
+
+
+def test_a_table_that_is_gone_and_left_out_is_passed_over(past: Coordinator) -> None:
+    """It is no obstacle once the settings lack it; one that is there gets the decision all the same."""
+    files = past.files({"orders": [1], "items": [2], "bills": [3]})
+    request = past.request(1, past.absent(1, files), files)
+    past.tables.lakes["items"].drop()
+    assert is_refused(past.group.publish(replace(request, left_out=frozenset({"bills"}))))
+    outcome = past.group.publish(replace(request, left_out=frozenset({"items", "bills"})))
+    assert isinstance(outcome, Published)
+    assert outcome.tables == {"bills": past.head("bills")}
 
 
 def test_an_impostor_is_no_commit_of_ours(past: Coordinator) -> None:

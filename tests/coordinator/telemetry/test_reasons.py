@@ -96,7 +96,7 @@ def test_commits_that_wait_for_a_silent_region_have_one_reason() -> None:
     both = WAITS.problem.model_copy(update={"names": ("EWR", "LGA")})
     silent, waits = shown(WAITS.model_copy(update={"problem": both}), heard=90_000, waits=61_000)
     assert (silent.kind, waits.kind) == ("silent", "wait")
-    assert "the regions LGA have completed nothing" in waits.message
+    assert "no driver of the regions LGA has registered" in waits.message
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,45 @@ def test_to_remove_a_region_is_advised_after_long_silence(heard: int, told: bool
     for conditions in ((), (declined("batch-failed"),)):
         (found,) = shown(*conditions, heard=heard)
         assert (command in found.message) is told
-    (wait,) = shown(WAITS, waits=heard)
-    assert ("`sluicegate region remove --stream flights --region EWR`" in wait.message) is told
+    problem = WAITS.problem.model_copy(update={"names": ("LGA",)})
+    (wait,) = shown(WAITS.model_copy(update={"problem": problem}), waits=heard)
+    assert ("`sluicegate region remove --stream flights --region LGA`" in wait.message) is told
+
+
+def test_a_wait_says_what_is_known_of_each_region() -> None:
+    """One whose driver is alive may hang; another has no driver yet, and is not removed for that."""
+    problem = WAITS.problem.model_copy(update={"names": ("EWR", "LGA")})
+    unstarted, working = shown(WAITS.model_copy(update={"problem": problem}), waits=700_000)
+    assert unstarted.message.startswith(
+        "The next commit of stream flights waits: no driver of the regions LGA has registered. Start them. "
+    )
+    assert working.message == (
+        "The next commit of stream flights waits: the regions EWR have completed nothing since their "
+        f"committed positions, and their drivers are alive: the last event is of {iso_time(NOW - 1_000)}. "
+        "If that is longer than their checkpoints take, look at them: a writer hangs, or cannot write."
+    )
+
+
+@pytest.mark.parametrize(
+    ("moved", "heard", "more", "told"),
+    [
+        (301_000, 1_000, {}, True),
+        (299_000, 1_000, {}, False),
+        (301_000, 1_000, {"commit_interval": 60.0}, False),
+        (301_000, 61_000, {}, False),
+    ],
+)
+def test_a_stream_whose_drivers_live_and_complete_nothing_is_not_fine(
+    moved: int, heard: int, more: dict[str, float], told: bool
+) -> None:
+    found = record(heard={"EWR": NOW - heard}, intervals={"EWR": 600_000})
+    found.state.regions["EWR"].moved_at = NOW - moved
+    settings = SETTINGS.model_copy(update=more)
+    reasons = reasons_of(view_of(found, settings, NOW), NOW, settings)
+    assert [each.kind for each in reasons] == ["wait"] * told
+    assert not told or reasons[0].message.startswith(
+        "Stream flights has committed nothing for 5 min: the regions EWR have completed nothing since "
+    )
 
 
 # --- letters, and times ---------------------------------------------------------------------------
