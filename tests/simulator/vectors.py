@@ -180,7 +180,8 @@ class Vectors:
         rolled_back = self.world.lost.get(anchor.identity, set())
         own = {(each.decision, each.digest) for each in anchor.history if is_of_stream(each)}
         for number, verdict in touching.items():
-            if (number, verdict.body.digest) in own and number not in there | rolled_back:
+            known = number in there | rolled_back or name in verdict.let_go
+            if (number, verdict.body.digest) in own and not known:
                 raise Violation("I13", f"decision {number} is in the anchor, and not in {name}")
 
     def _check_vector(self, decision: int, vector: Vector) -> None:
