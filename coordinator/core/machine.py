@@ -60,6 +60,8 @@ class StreamMachine:
     """Time at which the catalog is read again, if the log lacks a further table of the settings."""
     _head_expired = False
     """True if the known head has expired: the inspected one takes its place if that is proven."""
+    _patience = 0
+    """Milliseconds between two polls that count as a standstill."""
     _read_for = 0
     """The decision for which the log was read to its end, after an answer about others' commits."""
 
@@ -67,7 +69,7 @@ class StreamMachine:
         self, stream: str, partition: int, record: StateRecord | None, settings: MachineSettings
     ) -> None:
         record = record or StateRecord(stream=stream, applied=-1, low_water=0, state=LogState())
-        self.settings = settings
+        self.settings, self._patience = settings, settings.freeze
         self.replica = Replica(stream, partition, record.state, record.applied)
         self.table = record.table.model_copy()
         self.low_water = record.low_water
@@ -159,14 +161,18 @@ class StreamMachine:
 
     def poll(self, now: int) -> list[Effect]:
         """Hand out the effects that should start now; `now` in milliseconds, never decreasing."""
-        if self.ready and now - self._now > self.settings.freeze:
-            # The process stood still, and another coordinator may have acted.
+        if self.ready and (gap := now - self._now) > self._patience:
+            # The process stood still, and another coordinator may have acted. One that is always slow would
+            # never act: it is patient until it does.
             self._require_end()
+            self._patience = 2 * gap
         self._now = now
         if self._conditions.check(now, caught_up=self.has_read_all):
             self._require_end()
         # First the conclusions, then the timers: a timer must see everything that was read.
         self._settle()
+        if self._may_act:
+            self._patience = self.settings.freeze
         if self._candidate.align(now, [*self.activity.silent(now)], acting=self._may_act):
             self._require_end()
         started: list[Effect] = []
@@ -269,8 +275,9 @@ class StreamMachine:
             table = state.table or self.table.identity or ""
             known = self.table.known_head(state, self._inspected)
             return effects.Ask(state.decided + 1, effects.NO_DIGEST, table, known)
-        if self._of_log.running is not None or self.outbox.busy:
-            # Outcomes are recorded and announced before the next cut is checked.
+        if isinstance(self._of_log.running, effects.Append) or self.outbox.has_outcome:
+            # Outcomes are recorded and announced before the next cut is checked. Answers take their turn:
+            # while Kafka is slow, drivers ask again.
             return None
         return self._candidate.next_check(self._now, self.table.identity or "")
 
@@ -279,10 +286,11 @@ class StreamMachine:
         return self._now >= self._head_at or self.table.upto != self.replica.state.decided
 
     def _next_log(self) -> Effect | None:
+        may_append = self._may_act and self._candidate.appended_at is None and not self.outbox.has_outcome
+        if may_append and (entry := self._next_append()) is not None:
+            return entry
         writable = self.ready or (self._stall or self._retries.stall) is not None
-        effect = self.outbox.next(self.record, self._now, writable=writable)
-        busy = effect is not None or not self._may_act or self._candidate.appended_at is not None
-        return effect if busy else self._next_append()
+        return self.outbox.next(self.record, self._now, writable=writable)
 
     def _next_append(self) -> effects.Append | None:
         """Return the next event of this coordinator: an outcome, the policy, a silent region, a decision."""

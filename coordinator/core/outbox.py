@@ -48,6 +48,12 @@ _OF_DECISIONS: Final = (Code.BASE_UNRESOLVED, Code.ASSIGNMENT_UNRESOLVED)
 """Refusals that the outcome of a decision ends."""
 
 
+_OUTCOMES: Final = (
+    NotificationType.COMMITTED,
+    NotificationType.PARTIALLY_COMMITTED,
+    NotificationType.REVERTED,
+)
+
 _MOST_DUE: Final = 100
 """Notifications in one record, which has a limit. Registrations pile up while no coordinator answers them."""
 _LARGEST_DUE: Final = 128 << 10
@@ -123,6 +129,11 @@ class Outbox:
     def busy(self) -> bool:
         """True if a record or a notification is still to be written."""
         return self._changes > 0 or bool(self.due)
+
+    @property
+    def has_outcome(self) -> bool:
+        """True if the outcome of a decision is still to be recorded or announced."""
+        return any(each.type in _OUTCOMES for each in self.due)
 
     def keep_record(self) -> None:
         """Write no record, since a newer release wrote the one that is there."""

@@ -755,9 +755,9 @@ STREAM_MESSAGES: Final[Mapping[Code, Message]] = {
         _STREAM_STALLED,
         f"this release reads version {MAJOR_VERSION} of events, and the record[ at offset {{number}}] of the "
         "events topic has another one[: {detail}][; release {first} wrote it]",
-        UPGRADE + "; the stream then continues by itself. If a program wrote it by mistake, `sluicegate stream "
-        "skip --stream {stream}` shows it, and how to skip it. If the whole topic is of an older version, "
-        + ADOPT,
+        UPGRADE + "; the stream then continues by itself. If a program wrote it by mistake, "
+        "`sluicegate stream skip --stream {stream}` shows it, and how to skip it. If the whole topic is of "
+        "an older version, " + ADOPT,
     ),
     Code.SKIPPED_LATE: Message(
         _STREAM_STALLED,

@@ -45,3 +45,17 @@ def test_one_commit_in_each_interval() -> None:
     assert gaps == [INTERVAL] * (BATCHES * STEP // INTERVAL - 1)
     assert grouped.files == each.files == [f"f{number}" for number in range(BATCHES)]
     assert grouped.decisions == [*range(1, len(grouped.times) + 1)]
+
+
+def test_a_process_that_is_always_slow_commits() -> None:
+    """Each of its polls comes so late that it seems to have stood still."""
+    script = Script()
+    script.run("regions r1\nregister r1 q.0\nwrite r1 q.0 0 f1\ncomplete r1 q.0 0 f1 &")
+    node, world = script._node, script.world
+    assert node is not None
+    for _ in range(40):
+        world.now += 2 * world.settings.freeze
+        node._read()
+        for effect in node.machine.poll(world.now):
+            node._run(effect)
+    assert world.table.files == ["f1"]
