@@ -87,6 +87,8 @@ class Surroundings:
         self._world = world
         self._between = between
         self._fate = ""
+        self._asked_after = 0
+        """Rollbacks of the anchor before the newest question to it."""
         self._lake = _Lake(world, self._strike)
         self._group = self._open()
 
@@ -136,6 +138,11 @@ class Surroundings:
             return Failed(str(error))
 
     def _ask_table(self, effect: Effect) -> Result:
+        rollbacks = self._world.table.rollbacks
+        if isinstance(effect, Ask):
+            self._asked_after = rollbacks
+        elif isinstance(effect, Publish) and self._asked_after != rollbacks:
+            self._world.raced.add(effect.decision)
         match effect:
             case InspectTable():
                 self._group = self._open()

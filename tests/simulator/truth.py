@@ -347,13 +347,14 @@ class Truth(Account):
     def _save(self, name: str, *, drain: bool) -> None:
         savepoint = Savepoint(name, drain, {}, set())
         # A decision without an outcome may have ended a region, and a revert may give that back.
-        taken = self.open.moves if self.open is not None else {}
-        for region in [] if drain else dict.fromkeys([*self.active(), *taken]):
+        taken, active = self.open.moves if self.open is not None else {}, [*self.active()]
+        for region in [] if drain else dict.fromkeys([*active, *taken]):
             sealed = self.places[region].sealed() if region in self.places else []
             last = sealed[-1] if sealed else self.places[region].at if region in self.places else None
             if last is not None:
                 savepoint.targets[region] = (last.incarnation, last.checkpoint)
-            if not sealed and (region not in self.places or not self.places[region].is_idle):
+            idle = region in self.places and self.places[region].is_idle
+            if region in active and not sealed and not idle:
                 savepoint.awaited.add(region)
         self.savepoints.append(savepoint)
 

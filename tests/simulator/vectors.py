@@ -170,7 +170,7 @@ class Vectors:
             raise Violation("I9", f"decision {number} has files in {name} that were deleted")
         if self.world.catalog.atomic and not self._had(self.world.table.identity, verdict):
             raise Violation("I13", f"decision {number} is in {name}, and was never in the anchor")
-        back = number in self.world.lost.get(verdict.tables[name], ())
+        back = number in self.world.lost.get(verdict.tables[name], ()) or number in self.world.raced
         if verdict.outcome == "reverted" and not back and (number, name) not in self._unasked:
             raise Violation("I2", f"decision {number} is reverted in the log, and in {name}")
 

@@ -105,6 +105,8 @@ class World:
     """By name, the history of a further table before its newest rollback, until it is put right."""
     lost: dict[str, set[int]] = field(default_factory=dict)
     """By identity of a table, the decisions that a rollback has taken from it at any time."""
+    raced: set[int] = field(default_factory=set)
+    """Decisions with a rollback of the anchor between a question about them and the publication upon it."""
     given_up: dict[str, set[int]] = field(default_factory=dict)
     """By identity of a further table, those of them that an operator has given up."""
     coverage: Counter[str] = field(default_factory=Counter)
