@@ -160,7 +160,7 @@ def _absent(field: pa.Field, rows: int) -> tuple[pa.Array, str | None]:
 
 def _fit(column: pa.Array, field: pa.Field) -> tuple[pa.Array, str | None]:
     if not fits(column.type, field.type):
-        return None, f"the column {field.name} is {field.type} in the table, not {column.type}"
+        return None, f"the column {field.name} is {field.type} in the table, and {column.type} in the rows"
     try:
         column.validate(full=True)
     except pa.ArrowInvalid as error:

@@ -126,8 +126,8 @@ def _changed(rows: pa.Schema, table: pa.Schema) -> list[str]:
     both = [(field, table.field(field.name)) for field in rows if field.name in names]
     zones = [zone_problem(field, there, rows.metadata) for field, there in both]
     return [text for text in zones if text is not None] + [
-        f"the column {there.name} is {there.type} in the table, not {field.type}; convert the rows to "
-        f"{there.type}, or change the column with the table's own tools"
+        f"the column {there.name} is {there.type} in the table, and {field.type} in the rows; convert these "
+        f"to {there.type}, or change the column with the table's own tools"
         for field, there in both
         if not fits(field.type, there.type)
     ]

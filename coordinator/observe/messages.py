@@ -59,8 +59,8 @@ _LOCATION: Final = (
     "`sluicegate region reset --stream {stream} --region {region} --checkpoint-location LOCATION`"
 )
 RESET: Final = (
-    "let the driver of the region begin a new incarnation at the committed position. With Spark, stop the "
-    "query, run " + _LOCATION + ", and start it again"
+    "start the driver of the region again, with a new incarnation at the committed position: plain Python "
+    "does that by itself. With Spark, stop the query, run " + _LOCATION + ", and start it again"
 )
 RESUME: Final = "`sluicegate stream resume --stream {stream}`"
 VERIFY: Final = "`sluicegate replay verify --stream {stream}`"
@@ -517,7 +517,7 @@ REFUSAL_MESSAGES: Final[Mapping[Code, Message]] = {
 _STALLED: Final = "Region {region} is stalled"
 _CHECKPOINT: Final = "Checkpoint {checkpoint} of region {region} is not committed"
 _FILES: Final = "Files of region {region} are not committed"
-_RESET: Final = "L" + RESET[1:]
+_RESET: Final = RESET[0].upper() + RESET[1:]
 _AGAIN: Final = "To have the files written again, " + RESET
 _DISCARD: Final = "`sluicegate region remove --stream {stream} --region {region} --discard`"
 
@@ -818,9 +818,9 @@ STREAM_MESSAGES: Final[Mapping[Code, Message]] = {
     Code.TABLE_CONTRADICTS: Message(
         _STREAM_STALLED,
         "the table contradicts decision {number} of the log[: digest {first}][: it ends with decision "
-        "{other}][: {detail}]. Usual causes are a table that was rolled back, and another deployment with "
-        "the same commit user",
-        "Compare them: "
+        "{other}][: {detail}]",
+        "Somebody has rolled the table back, or another deployment commits as the same commit user. Compare "
+        "them: "
         + VERIFY
         + ". Put the lost snapshots back. Or stop the coordinators, and commit them again: `sluicegate "
         "replay repair --stream {stream}`. If it refuses, or finds nothing to commit, " + ADOPT,
@@ -851,10 +851,9 @@ STREAM_MESSAGES: Final[Mapping[Code, Message]] = {
     Code.RETRYING: Message(
         "Stream {stream} tries again",
         "the step {first} fails[: {detail}]",
-        "It continues by itself when the cause is gone; the step view, which needs Redis alone, holds no "
-        "commit up. `sluicegate check` looks at Kafka, the tables and Redis. If a step fails because the "
-        "metadata of a table is lost for good, restart the coordinators: the stream then stalls, and names "
-        "the way out",
+        "It continues by itself when the cause is gone. `sluicegate check` looks at Kafka, the tables and "
+        "Redis. If the metadata of the table is lost for good, restart the coordinators: they name the way "
+        "out",
     ),
     Code.RETENTION: Message(
         "Events of stream {stream} are close to their deletion",

@@ -307,10 +307,11 @@ RANKS: Final[Mapping[str, int]] = {
     "refusal": 1,
     "failed": 2,
     "silent": 3,
-    "retry": 4,
-    "letter": 5,
-    "pause": 6,
-    "wait": 7,
+    "late": 4,
+    "retry": 5,
+    "letter": 6,
+    "pause": 7,
+    "wait": 8,
 }
 """Kinds of reasons; the gravest has rank 0."""
 
@@ -318,13 +319,14 @@ SILENT: Final = Message(
     "Region {region} of stream {stream} is silent",
     "its last event is of {heard}, and a heartbeat is due every {interval}. Its driver has ended, or its "
     "host does not reach Kafka[. It left checkpoint {checkpoint} unfinished: {events} published, no "
-    "completion]",
+    "completion][. The commits of {waits} wait for the region]",
     "Start its driver again[. If the region has ended for good: `sluicegate region remove --stream {stream} "
     "--region {ended}`]",
 )
 FAILED: Final = Message(
     "Region {region} of stream {stream} has failed",
-    "its driver has given up checkpoint {checkpoint} ({code})[: {detail}][. Its last event is of {heard}]",
+    "its driver has given up checkpoint {checkpoint} ({code})[: {detail}][. Its last event is of {heard}]"
+    "[. The commits of {waits} wait for the region]",
     "Remove the cause, and start its driver again[. If the region has ended for good: `sluicegate region "
     "remove --stream {stream} --region {ended}`]",
 )
@@ -396,17 +398,27 @@ def reasons_of(
     """
     patience = patience_of(settings)
     declined = {each.region: each for each in view.conditions if each.code == Code.DECLINED}
+    waiting = next((each for each in view.conditions if each.code == Code.WAITS_FOR_REGIONS), None)
+    lagging = waiting.arguments.get("names", ()) if waiting is not None else ()
+    held = {name for name in lagging if name not in view.absent}
     found = [
-        _silence(view, name, as_of, patience, declined.get(name), left.get(name)) for name in view.silent
+        _silence(view, name, as_of, patience, declined.get(name), left.get(name), held=name in held)
+        for name in view.silent
     ]
+    failing = set[str]()
     for each in view.conditions:
         if each.code == Code.DECLINED and each.region is not None:
-            found += [] if each.region in view.silent else [_decline(view, each, each.region)]
+            word = _decline(view, each, each.region, held=each.region in held)
+            found += [] if each.region in view.silent else [word]
         elif each.code != Code.WAITS_FOR_REGIONS:
-            found.append(Reason(each.kind, each.code, each.message, each.region))
+            # Several steps may fail for one cause.
+            cause = str(each.arguments.get("detail", "")) if each.code == Code.RETRYING else ""
+            if not cause or cause not in failing:
+                found.append(Reason(each.kind, each.code, each.message, each.region))
+            failing.add(cause)
     explained = {each.region for each in found if each.region and each.kind in ("stall", "failed", "silent")}
     found = [each for each in found if each.kind != "wait" or each.region not in explained]
-    if waiting := next((each for each in view.conditions if each.code == Code.WAITS_FOR_REGIONS), None):
+    if waiting is not None:
         found += _waits(view, waiting, as_of, patience, explained, waits_since)
     elif not found and settings is not None:
         found += _standstill(view, as_of, settings)
@@ -430,7 +442,7 @@ UNSTARTED: Final = Message(
     "for good: `sluicegate region remove --stream {stream} --region {ended}`]",
 )
 STANDS: Final = 5
-"""Multiple of the silence after which a stream that has nothing to commit stands still."""
+"""Multiple of the silence after which a wait is late, and a stream with nothing to commit stands still."""
 
 
 def _waits(
@@ -458,7 +470,8 @@ def _waits(
     ]
     unstarted = [name for name in names if view.regions[name].incarnation is None and name not in alive]
     others = tuple(name for name in names if name not in alive and name not in unstarted)
-    kind, code = condition.kind, condition.code
+    late = age is not None and age > STANDS * max(patience.silence, *map(patience.waits, names))
+    kind, code = "late" if late else condition.kind, condition.code
     if unstarted:
         arguments = {"stream": view.stream, "regions": ", ".join(unstarted)}
         if view.assignment is not None and view.assignment.provisional:
@@ -483,7 +496,7 @@ def _standstill(view: StreamView, as_of: int, settings: StreamSettings) -> Itera
     if names and len(names) == len(times):
         since = max(moved for moved in times.values() if moved is not None)
         arguments = {**_alive(view, names), "age": duration((as_of - since) / 1000)}
-        yield Reason("wait", Code.WAITS_FOR_REGIONS, _sentences(STANDSTILL, arguments), since=since)
+        yield Reason("late", Code.WAITS_FOR_REGIONS, _sentences(STANDSTILL, arguments), since=since)
 
 
 def _works(region: RegionView, as_of: int, silence: int) -> bool:
@@ -511,14 +524,16 @@ def _silence(
     patience: Patience,
     declined: ConditionView | None,
     left: Unfinished | None,
+    *,
+    held: bool,
 ) -> Reason:
     """Return the reason of a silent region: the last word of its driver, if it has said one."""
     region = view.regions[name]
     heard, interval = region.heard or 0, region.heartbeat_interval or 0
     long = as_of - heard > LONG_SILENCE * max(patience.silence, HEARTBEATS * interval)
     if declined is not None and _code_of(declined) not in SLOW_CODES:
-        return _decline(view, declined, name, heard=heard, ended=long)
-    return silence(view.stream, name, heard, interval, left, ended=long)
+        return _decline(view, declined, name, heard=heard, ended=long, held=held)
+    return silence(view.stream, name, heard, interval, left, ended=long, held=held)
 
 
 def _code_of(declined: ConditionView) -> str:
@@ -527,11 +542,17 @@ def _code_of(declined: ConditionView) -> str:
 
 
 def _decline(
-    view: StreamView, declined: ConditionView, region: str, heard: int | None = None, *, ended: bool = False
+    view: StreamView,
+    declined: ConditionView,
+    region: str,
+    heard: int | None = None,
+    *,
+    held: bool,
+    ended: bool = False,
 ) -> Reason:
     """Return the reason of a region whose driver has declined its work, with the error that it has given.
 
-    `heard` is the time of the newest event of a silent region.
+    `heard` is the time of the newest event of a silent region. `held`: commits wait for the region.
     """
     code, told = _code_of(declined), declined.arguments
     if code in SLOW_CODES:
@@ -545,6 +566,8 @@ def _decline(
     }
     if heard is not None:
         arguments["heard"] = iso_time(heard - heard % 1000) or f"{heard} ms"
+    if held:
+        arguments["waits"] = view.stream
     if ended:
         arguments["ended"] = region
     return Reason("failed", declined.code, _sentences(FAILED, arguments), region, heard)
@@ -558,11 +581,12 @@ def silence(
     left: Unfinished | None = None,
     *,
     ended: bool = False,
+    held: bool = False,
 ) -> Reason:
     """Return the reason of a region whose heartbeats are missing; times in Unix milliseconds.
 
     `left` is a checkpoint that its driver has not completed. `ended`: it is silent for so long that it has
-    perhaps ended for good.
+    perhaps ended for good. `held`: commits wait for it.
     """
     arguments = {
         "stream": stream,
@@ -573,6 +597,8 @@ def silence(
     if left is not None:
         events = counted(left.events, "event")
         arguments |= {"checkpoint": str(left.checkpoint), "events": events}
+    if held:
+        arguments["waits"] = stream
     if ended:
         arguments["ended"] = region
     return Reason("silent", "silent", _sentences(SILENT, arguments), region, heard)

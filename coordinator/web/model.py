@@ -54,7 +54,7 @@ class Delays(_Answer):
 class Reason(_Answer):
     """Something that keeps a stream from progress."""
 
-    kind: Literal["stall", "refusal", "failed", "silent", "retry", "letter", "pause", "wait"]
+    kind: Literal["stall", "refusal", "failed", "silent", "late", "retry", "letter", "pause", "wait"]
     """`failed`: the driver of a region has given its work up. `silent`: heartbeats of a region are missing.
     `letter`: a message could not be used."""
     code: str

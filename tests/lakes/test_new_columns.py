@@ -45,7 +45,7 @@ NULL = pa.field("x", pa.map_(pa.string(), pa.null()))
     [
         (
             [pa.field("id", pa.string()), NOTE, pa.field("x", pa.int8())],
-            "id is int64 in the table, not string;",
+            "id is int64 in the table, and string in the rows;",
         ),
         ([pa.field("number", pa.int64()), NOTE], r"columns \(id\), as if .* give the rows these columns too"),
         (
@@ -86,7 +86,9 @@ def test_columns_of_others_are_compared_again() -> None:
     assert still_missing(added, TABLE) == added
     assert still_missing(added, TABLE.append(pa.field("a", pa.int64()))) == added[1:]
     assert still_missing(added, pa.schema(added)) == []
-    with pytest.raises(SchemaMismatch, match="a is int16 in the table, not int32; convert the rows to int16"):
+    with pytest.raises(
+        SchemaMismatch, match="a is int16 in the table, and int32 in the rows; convert these to int16"
+    ):
         still_missing(added, TABLE.append(pa.field("a", pa.int16())))
     with pytest.raises(SchemaMismatch, match="the new column a differs from the column A only in its case"):
         still_missing(added, TABLE.append(pa.field("A", pa.int32())))

@@ -7,7 +7,7 @@ const [WIDTH, HEIGHT] = [100, 30];
 
 /** The measures of a commit: a name, its value in a cut, and the text of a value. */
 const MEASURES = [
-  ["Lag", (cut) => lagOf(cut), duration],
+  ["Lag at commit", (cut) => lagOf(cut), duration],
   ["Delay", (cut) => cut.delay, delay],
   ["Files", (cut) => cut.files, number],
   ["Rows", (cut) => cut.rows, number],

@@ -8,11 +8,12 @@ const KINDS = {
   refusal: { rank: 1, word: "refused", sign: "×" },
   failed: { rank: 2, word: "failed", sign: "▲" },
   silent: { rank: 3, word: "silent", sign: "?" },
-  retry: { rank: 4, word: "retries", sign: "~" },
-  letter: { rank: 5, word: "dead letter", sign: "!" },
-  pause: { rank: 6, word: "paused", sign: "‖" },
-  wait: { rank: 7, word: "waits", sign: "…" },
-  fine: { rank: 8, word: "fine", sign: "●" },
+  late: { rank: 4, word: "late", sign: "»" },
+  retry: { rank: 5, word: "retries", sign: "~" },
+  letter: { rank: 6, word: "dead letter", sign: "!" },
+  pause: { rank: 7, word: "paused", sign: "‖" },
+  wait: { rank: 8, word: "waits", sign: "…" },
+  fine: { rank: 9, word: "fine", sign: "●" },
 };
 
 export const OUTCOMES = {

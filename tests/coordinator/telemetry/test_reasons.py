@@ -74,8 +74,11 @@ def test_a_driver_that_failed_gives_the_error_of_its_last_word() -> None:
     assert (found.kind, found.code, found.region) == ("failed", "declined", "EWR")
     assert found.message == (
         "Region EWR of stream flights has failed: its driver has given up checkpoint 7 (batch-failed): "
-        f"{MISMATCH}. Remove the cause, and start its driver again."
+        f"{MISMATCH}. The commits of flights wait for the region. Remove the cause, and start its driver "
+        "again."
     )
+    (found,) = shown(declined("batch-failed"))
+    assert "wait for the region" not in found.message
 
 
 def test_the_silence_after_a_last_word_is_the_same_cause() -> None:
@@ -125,6 +128,7 @@ def test_a_wait_says_what_is_known_of_each_region() -> None:
     """One whose driver is alive may hang; another has no driver yet, and is not removed for that."""
     problem = WAITS.problem.model_copy(update={"names": ("EWR", "LGA")})
     unstarted, working = shown(WAITS.model_copy(update={"problem": problem}), waits=700_000)
+    assert (unstarted.kind, working.kind) == ("late", "late")
     assert unstarted.message.startswith(
         "The next commit of stream flights waits: no driver of the regions LGA has registered. Start them. "
     )
@@ -151,7 +155,7 @@ def test_a_stream_whose_drivers_live_and_complete_nothing_is_not_fine(
     found.state.regions["EWR"].moved_at = NOW - moved
     settings = SETTINGS.model_copy(update=more)
     reasons = reasons_of(view_of(found, settings, NOW), NOW, settings)
-    assert [each.kind for each in reasons] == ["wait"] * told
+    assert [each.kind for each in reasons] == ["late"] * told
     assert not told or reasons[0].message.startswith(
         "Stream flights has committed nothing for 5 min: the regions EWR have completed nothing since "
     )
@@ -209,3 +213,13 @@ def test_times_are_iso_dates(millis: int | None, shown: str | None) -> None:
 )
 def test_durations_have_one_unit(seconds: float, shown: str) -> None:
     assert duration(seconds) == shown
+
+
+def test_steps_that_fail_for_one_cause_are_one_reason() -> None:
+    failing = [
+        Condition(kind="stall", problem=Problem(code=Code.RETRYING, names=(step,), detail=detail))
+        for step, detail in (("ask", "no such table"), ("check", "no such table"), ("announce", "no Kafka"))
+    ]
+    first, other = shown(*failing)
+    assert "the step ask fails: no such table" in first.message
+    assert "the step announce fails: no Kafka" in other.message
