@@ -74,7 +74,7 @@ def newest_of(table: Table, user: str) -> int | None:
     newest = each = table.current_snapshot()
     while each is not None:
         if each.summary is not None and each.summary.get("sluicegate.user") == user:
-            return int(each.summary["sluicegate.decision"])
+            return int(each.summary["sluicegate.decision"] or 0)
         each = table.snapshot_by_id(each.parent_snapshot_id) if each.parent_snapshot_id else None
     uuid, *rest = table.properties.get(f"sluicegate.committed.{user}", "").split(":")
     if uuid != str(table.metadata.table_uuid):

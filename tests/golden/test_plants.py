@@ -83,7 +83,7 @@ def _forgets_at_the_decision(right: Any) -> Any:
 
 
 def _tells_of_all(right: Any) -> Any:
-    def wrong(self: Group, *given: Any, left_out: Any, undo: bool) -> Any:
+    def wrong(self: Any, *given: Any, left_out: Any, undo: bool) -> Any:
         answer = right(self, *given, left_out=left_out, undo=undo)
         unasked = isinstance(answer, Absent) and answer.elsewhere is None
         return replace(answer, elsewhere=()) if unasked else answer

@@ -73,6 +73,7 @@ async def test_people_can_read_it(redis_url: str, unique: str) -> None:
         "listeners": "{}",
         "conditions": "[]",
         "paused": "false",
+        "tables": "{}",
     }
 
 
