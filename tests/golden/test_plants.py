@@ -82,6 +82,14 @@ def _forgets_at_the_decision(right: Any) -> Any:
     return wrong
 
 
+def _asks_nobody(right: Any) -> Any:
+    def wrong(self: Any, *given: Any, left_out: Any, undo: bool) -> Any:
+        answer = right(self, *given, left_out=left_out, undo=False)
+        return replace(answer, elsewhere=()) if undo and isinstance(answer, Absent) else answer
+
+    return wrong
+
+
 def _tells_of_all(right: Any) -> Any:
     def wrong(self: Any, *given: Any, left_out: Any, undo: bool) -> Any:
         answer = right(self, *given, left_out=left_out, undo=undo)
@@ -275,7 +283,7 @@ PLANTS: Final = (
         "a revert asks the anchor alone",
         Group,
         "ask_all",
-        lambda right: lambda self, *given, left_out, undo: right(self, *given, left_out=left_out, undo=False),
+        _asks_nobody,
         "tables/3_a_revert_of_a_decision_that_a_table_has",
     ),
     Plant(

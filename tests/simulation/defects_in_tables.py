@@ -6,6 +6,7 @@ from typing import Any, Final
 from sluicegate.coordinator.core.effects import Publish
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.history import Evidence
+from sluicegate.lakes.port import Absent
 from tests.simulation.seams import Defect, Function, always, skip, variant
 
 
@@ -16,7 +17,8 @@ def _never_contradicts(right: Function, *arguments: Any) -> Any:
 
 @variant
 def _asks_nobody(right: Function, self: Any, *arguments: Any, undo: bool, **named: Any) -> Any:
-    return right(self, *arguments, undo=False, **named)
+    answer = right(self, *arguments, undo=False, **named)
+    return replace(answer, elsewhere=()) if isinstance(answer, Absent) else answer
 
 
 @variant
