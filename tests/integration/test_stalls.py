@@ -213,11 +213,12 @@ async def test_an_order_skips_a_record_and_everything_after_it_is_committed_once
             await job.run_batch([2])
             second = await put_raw(job, b"{}", headers_of(job, "sluicegate.cut.decided.v9"))
             await until(lambda: stalled(service), lambda code: code == Code.RECORD_UNREADABLE)
-            # The text names the order, with the offset.
+            # The text names the order, which shows the record first.
             answer = await job.answer_to(await job.send_registration(probe=True))
-            assert f"`sluicegate stream skip --stream flights --offset {first}`" in answer.reason
+            assert "`sluicegate stream skip --stream flights` shows it" in answer.reason
             shown = await invoke(place, "stream", "skip", *STREAM)
             assert (shown.exit_code, "sluicegate.files.written.v9" in shown.stdout) == (1, True)
+            assert f"sluicegate stream skip --stream flights --offset {first}" in shown.stdout
             other = await invoke(place, "stream", "skip", *STREAM, "--offset", str(second))
             assert (other.exit_code, f"but at offset {first}" in other.stderr) == (2, True)
             told = await sluicegate(place, "stream", "skip", *STREAM, "--offset", str(first))
