@@ -415,7 +415,7 @@ def add_example(server: ExampleServer) -> None:
     }
     for each in tables.values():
         each |= {"identity": "u", "location": "file:///lake/shop"}
-    waits = {"north": {"files": 3, "rows": 410, "since": NOW - 7 * MINUTE}}
+    waits = {"north": {"files": 3, "rows": 410, "since": NOW - 4 * MINUTE}}
     server.add(
         _example("weather", ("station",), 412, lag=5),
         _example("airports", ("eu", "us"), 57, lag=420, live=False),
