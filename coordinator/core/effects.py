@@ -77,7 +77,7 @@ class MachineSettings:
         that is unusable now, was made again, or is one of the others that are known, the log keeps what it
         has. `known`: the registry.
         """
-        held = logged_tables(logged, known)
+        held = _logged_tables(logged, known)
         named = {
             name: held.get(name)
             if isinstance(found, str) or refused_name(name, found, logged, known) is not None
@@ -93,7 +93,7 @@ class MachineSettings:
         return None if same and logged.number else wanted
 
 
-def logged_tables(logged: StreamPolicy, known: Mapping[str, KnownTable]) -> Mapping[str, FurtherTable]:
+def _logged_tables(logged: StreamPolicy, known: Mapping[str, KnownTable]) -> Mapping[str, FurtherTable]:
     """Return the tables that the log names; before its first policy, those of an adopted account."""
     return logged.tables if logged.number else {name: own.terms for name, own in known.items()}
 
@@ -105,7 +105,7 @@ def refused_name(
 
     Its own: that was another table before. Another one: that is the same table, or has its folder.
     """
-    held = logged_tables(logged, known)
+    held = _logged_tables(logged, known)
     if name in held and held[name].identity != found.identity:
         return name
     others = (each for each, own in known.items() if each != name and own.terms.identity == found.identity)

@@ -411,11 +411,12 @@ def reasons_of(
             word = _decline(view, each, each.region, held=each.region in held)
             found += [] if each.region in view.silent else [word]
         elif each.code != Code.WAITS_FOR_REGIONS:
-            # Several steps may fail for one cause.
             cause = str(each.arguments.get("detail", "")) if each.code == Code.RETRYING else ""
-            if not cause or cause not in failing:
-                found.append(Reason(each.kind, each.code, each.message, each.region))
+            if cause and cause in failing:
+                # Several steps may fail for one cause.
+                continue
             failing.add(cause)
+            found.append(Reason(each.kind, each.code, each.message, each.region))
     explained = {each.region for each in found if each.region and each.kind in ("stall", "failed", "silent")}
     found = [each for each in found if each.kind != "wait" or each.region not in explained]
     if waiting is not None:

@@ -87,8 +87,8 @@ class Adopted(NamedTuple):
         state.withdrawn = max(state.withdrawn, logged.state.withdrawn)
         state.partition, state.table, state.snapshot = place.partition, identity, head
         # An expiry may hide what the comparison has seen.
-        newest = {each: state.tables[each].newest.decision for each in self.doubted & state.tables.keys()}
-        doubted = {each: decision for each, decision in newest.items() if decision}
+        tables = {name: each.newest.decision for name, each in state.tables.items() if name in self.doubted}
+        doubted = {name: newest for name, newest in tables.items() if newest}
         # Without a commit, the whole history is read once more.
         upto = -1 if head is None else state.decided
         name = hashlib.sha256(f"{stream}/adopted/{state.decided}/{place.end}".encode()).hexdigest()[:32]

@@ -56,6 +56,7 @@ class Reason(_Answer):
 
     kind: Literal["stall", "refusal", "failed", "silent", "late", "retry", "letter", "pause", "wait"]
     """`failed`: the driver of a region has given its work up. `silent`: heartbeats of a region are missing.
+    `late`: commits wait for a region for long, or nothing is completed although drivers are alive.
     `letter`: a message could not be used."""
     code: str
     region: str | None = None
