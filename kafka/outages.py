@@ -44,6 +44,9 @@ NOISE: Final = (
     "Got error produce response",
 )
 """Prefixes of the client's messages that only report that a broker does not answer."""
+CONNECTIONS: Final = "aiokafka.conn"
+"""Logger that shows each request at the level `debug`."""
+_LOGINS: Final = ("SaslAuthenticateRequest", "SaslAuthenticateResponse")
 ROUTINE: Final = ("Heartbeat failed for group", "Heartbeat failed: local member_id")
 """Prefixes of messages during a rebalance; they are no sign of an outage."""
 
@@ -135,6 +138,18 @@ class Repetitions(logging.Filter):
         return True
 
 
+def _hide_logins(record: logging.LogRecord) -> bool:
+    """Take passwords and tokens out of a line that shows the request of a login, or its answer."""
+    if isinstance(record.args, tuple):
+        record.args = tuple(_hidden(each) for each in record.args)
+    return True
+
+
+def _hidden(value: object) -> object:
+    name = type(value).__name__
+    return f"{name}(...)" if name.startswith(_LOGINS) else value
+
+
 KAFKA: Final = Outage()
 """That of this process."""
 _NOISE_FILTER: Final = ConnectionNoise(KAFKA)
@@ -149,3 +164,4 @@ def quiet_clients() -> None:
     for name in LOGGERS:
         for each in (_NOISE_FILTER, _REPETITIONS):
             logging.getLogger(name).addFilter(each)
+    logging.getLogger(CONNECTIONS).addFilter(_hide_logins)

@@ -42,14 +42,22 @@ def security(kafka: SecureKafka, mechanism: str, secret: str | None, folder: Pat
 
 @pytest.mark.parametrize(("mechanism", "secret"), SASL_WAYS.items())
 async def test_every_mechanism_over_tls(
-    secure_kafka: SecureKafka, mechanism: str, secret: str | None, tmp_path: Path
+    secure_kafka: SecureKafka,
+    mechanism: str,
+    secret: str | None,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level("DEBUG", "aiokafka")
     given = security(secure_kafka, mechanism, secret, tmp_path)
     kafka = KafkaSettings(
         bootstrap_servers=secure_kafka.sasl, topic_prefix="doors", partitions=PARTITIONS, security=given
     )
     options = kafka.client_options()
     assert await verify_topics(options.pop("bootstrap_servers"), kafka.topic_specs(), options) == []
+    assert "SaslAuthenticateRequest" in caplog.text, "each request is in it"
+    # A line shows the first bytes of a request alone.
+    assert (secret or secure_kafka.token_file.read_text())[:20] not in caplog.text
 
 
 @pytest.mark.parametrize(("mechanism", "secret"), SASL_WAYS.items())
