@@ -231,8 +231,11 @@ class Further:
         way = "state" if right else dice.pick(("restore", "repair", "state"))
         if way == "restore" and name in world.former:
             former = world.former.pop(name)
+            before = commits_of(table).keys()
             table.rollback(0)
             table.restore(former)
+            # A decision may have been published to the table since, and not be in the log yet.
+            world.lost.setdefault(table.identity, set()).update(before - commits_of(table).keys())
             world.saw("a further table is put back")
             world.tell("{} gets its snapshots back", name)
         elif way == "repair" and self._repair(name, table):
