@@ -336,7 +336,7 @@ class StreamMachine:
             case effects.Append(), effects.Appended(offset):
                 self._candidate.appended(offset, self._now)
             case effects.Ask(digest=digest), _ if digest == effects.NO_DIGEST:
-                self._head_asked(self._committing.believed(result))
+                self._head_asked(effect, self._committing.believed(result))
             case ((effects.Ask() | effects.Publish()), _):
                 self._commit_step(effect, self._committing.believed(result))
             case _:
@@ -356,9 +356,9 @@ class StreamMachine:
         # The log explains this state only up to an end that is fetched after it.
         self._require_end()
 
-    def _head_asked(self, answer: Result) -> None:
-        """Apply the answer about the next decision, while nothing is decided."""
-        state = self.replica.state
+    def _head_asked(self, effect: effects.Ask, answer: Result) -> None:
+        """Apply the answer about what was the next decision. Another coordinator may have made it since."""
+        state, before = self.replica.state, effect.decision - 1
         match answer:
             case Absent(head):
                 # Any other answer leaves the question due, and so nothing is decided.
@@ -366,11 +366,11 @@ class StreamMachine:
                 self._head_expired = False
                 self.table.contradicted = None
                 self._stall = None if self.ready else self._stall
-                if self.table.upto != state.decided or self.table.head != head:
-                    self.table.prove(head, state.decided)
+                if self.table.upto != before or self.table.head != head:
+                    self.table.prove(head, before)
                     self.outbox.note_change()
             case Unproven():
-                self._unproven(answer)
+                self._unproven(effect, answer)
             case TableReplaced(identity):
                 self._stall_stream(Problem(code=Code.TABLE_REPLACED, detail=identity))
             case _ if self._read_for == state.decided + 1:
@@ -381,11 +381,10 @@ class StreamMachine:
                 self._read_for = state.decided + 1
                 self._inspect_again()
 
-    def _unproven(self, answer: Unproven) -> None:
+    def _unproven(self, effect: effects.Ask, answer: Unproven) -> None:
         """Use the inspected head once if the known one has expired; a table rolled back stays a stall."""
-        decided = self.replica.state.decided
-        known = self.table.known_head(self.replica.state, self._inspected)
-        problem = self.table.unproven(answer, known, decided, decided + 1)
+        known, asked = effect.known, effect.decision
+        problem = self.table.unproven(answer, known, asked - 1, asked)
         if answer.expired and not self._head_expired and (known is None or known != self.table.contradicted):
             self._head_expired = True
             self._inspect_again()

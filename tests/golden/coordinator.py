@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from sluicegate.coordinator.core.effects import (
     Announce,
@@ -150,6 +150,10 @@ class Crashed(Exception):
     """The process is gone."""
 
 
+LATE: Final = "late"
+"""Fate of an effect whose result comes when it is released."""
+
+
 class Coordinator:
     """One life of a coordinator: it reads, polls and runs effects until nothing is left to do."""
 
@@ -165,6 +169,8 @@ class Coordinator:
         world = self.world
         self.machine = StreamMachine(STREAM, 0, world.recovery(), world.settings)
         self.flying: list[Effect] = []
+        self._late: list[tuple[Effect, Result]] = []
+        """Effects whose results are on their way."""
         self._skipped, self._stalled_at = skipped, cast("int | None", None)
         self._next = max(self.machine.low_water, world.begin)
         if self.machine.low_water < world.begin:
@@ -182,6 +188,9 @@ class Coordinator:
         """Do everything that can be done at this time. Raises Crashed if a crash was ordered."""
         for _ in range(300):
             self._read()
+            late, self._late = ([], self._late) if LATE in self.world.held else (self._late, [])
+            for done in late:
+                self.machine.finished(*done)
             self.flying += self.machine.poll(self.world.now)
             ready = [each for each in self.flying if type(each).__name__ not in self.world.held]
             if not ready:
@@ -237,6 +246,10 @@ class Coordinator:
             world.say(self.name + effect_line(effect, None if crash else result, names) + again)
         if crash:
             raise Crashed(f"after {kind}")
+        if fate == LATE:
+            world.held.add(LATE)
+            self._late.append((effect, result))
+            return
         self.machine.finished(effect, result)
 
     def _perform(self, effect: Effect, fate: str) -> Result:

@@ -85,12 +85,12 @@ class Mishaps:
         """Effects of these kinds stay in flight."""
         self.world.held |= set(kinds)
 
-    def do_release(self) -> None:
-        """Effects in flight end."""
-        self.world.held.clear()
+    def do_release(self, *kinds: str) -> None:
+        """Effects in flight end, or those of these kinds."""
+        self.world.held -= set(kinds) or set(self.world.held)
 
     def do_next(self, kind: str, *fate: str) -> None:
-        """`crash before|after`, `conflict`, `refused REASON`, `is lost`, `is done but unknown`."""
+        """`crash before|after`, `conflict`, `refused REASON`, `is lost`, `is done but unknown`, `late`."""
         self.world.once[kind] = " ".join(fate)
 
     def do_away(self, *places: str) -> None:

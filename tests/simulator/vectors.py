@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from sluicegate.coordinator.core.effects import Publish
 from sluicegate.coordinator.core.log import Applied
@@ -31,6 +32,8 @@ class Vectors:
     """Decisions that were to be reverted, and their tables that nobody could ask meanwhile."""
     _names: dict[str, str] = field(default_factory=dict)
     """The name in the catalog by which the log knows a table."""
+    _accepted: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
+    """By name, each table of a policy: the last decision before it, and its identity."""
     _stated: list[tuple[int, str, int]] = field(default_factory=list)
     """Statements about tables: the last decision before each, the table, and what the log knew of it."""
     _vector: Vector | None = None
@@ -62,7 +65,9 @@ class Vectors:
     def read(self, body: Body | None, applied: Applied) -> None:
         """Check a valid outcome: every touched table that the policy names has the decision."""
         if isinstance(body, StreamPolicy) and applied.ignored is None:
-            self._names.update((name, each.identifier) for name, each in body.tables.items())
+            for name, each in body.tables.items():
+                self._names[name] = each.identifier
+                self._accepted.setdefault(name, []).append((self.truth.decided, each.identity))
         if isinstance(body, StreamCommand) and body.table and applied.ignored is None:
             self._stated.append((self.truth.decided, body.table, body.known or 0))
         if not isinstance(body, CutCommitted) or applied.ignored is not None:
@@ -192,17 +197,28 @@ class Vectors:
         if lacking := verdict.lasting - vector.keys():
             raise Violation("I14", f"the vector of decision {decision} lacks {sorted(lacking)}")
         for name, each in vector.items():
-            right = self._newest(name, decision)
-            # A process that publishes the decision may not have read a statement after it.
+            right = self._newest(name, decision, self.truth.tables[name].identity)
+            # A process that publishes the decision may not have read what follows it: a statement, or the
+            # policy that accepts a table which was made again.
             before = {known for last, table, known in self._stated if table == name and last >= decision}
+            before |= {self._newest(name, decision, former) for former in self._former(name, decision)}
             if each.decision not in {right, *before} and name not in verdict.let_go:
                 wrong = f"{name} at {each.decision}, not {right}"
                 raise Violation("I14", f"the vector of decision {decision} has {wrong}")
 
-    def _newest(self, name: str, decision: int) -> int:
+    def _former(self, name: str, decision: int) -> set[str]:
+        """Return the tables that had the name until a policy after this decision."""
+        accepted = self._accepted.get(name, [])
+        return {
+            identity
+            for (_, identity), (last, later) in pairwise(accepted)
+            if later != identity and last >= decision
+        }
+
+    def _newest(self, name: str, decision: int, identity: str) -> int:
         """Return the newest decision up to this one that is in a table by the log."""
-        known, identity = self.truth.tables[name], self.truth.tables[name].identity
-        if identity in self.world.given_up:
+        known = self.truth.tables[name]
+        if identity in self.world.given_up and identity == known.identity:
             # An operator's statement counts, whatever the decisions before it are.
             own = self.truth.verdicts[decision - 1]
             touched = own.tables.get(name) == identity and not self._is_undone(decision)
