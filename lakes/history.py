@@ -82,6 +82,8 @@ class Newest(NamedTuple):
     """Made by this product; 0 if the whole history has none, None if the rest of it has expired."""
     by_marker: bool = False
     """True if only the table's marker shows them: their snapshot has expired."""
+    digest: str = ""
+    """Of `made`; empty if there is none."""
 
 
 def newest_decisions(
@@ -97,14 +99,17 @@ def newest_decisions(
     line = _Ancestors(head, parent)
     ours = [past for past in line.back_to(None) if past.commit_user == commit_user]
     newest = max((past.decision for past in ours), default=None)
-    made = max((past.decision for past in ours if past.digest), default=None)
+    by_us = max((past for past in ours if past.digest), key=lambda past: past.decision, default=None)
+    made, digest = (None, "") if by_us is None else (by_us.decision, by_us.digest)
     if made is None and line.end is NoParent.FIRST:
         made = 0
     standing = _standing(line, at, commit_user, marker) if marker is not None else _Standing.UNKNOWN
     if marker is None or standing not in (_Standing.ANCESTOR, _Standing.EXPIRED):
-        return Newest(newest, made)
+        return Newest(newest, made, digest=digest)
+    if made is None or made < marker.decision:
+        digest = marker.digest
     only = standing is _Standing.EXPIRED and (made is None or made < marker.decision)
-    return Newest(_highest(newest, marker.decision), _highest(made, marker.decision), only)
+    return Newest(_highest(newest, marker.decision), _highest(made, marker.decision), only, digest)
 
 
 def read_history(identity: str, head: PastSnapshot | None, parent: ParentOf) -> TableHistory:

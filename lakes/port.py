@@ -108,6 +108,8 @@ class TableState:
     """The highest one that this product made: 0 if there was none, None if the rest has expired."""
     by_marker: bool = False
     """True if only the table's marker shows the two, so a rollback before the expiry would not be seen."""
+    digest: str = ""
+    """That of `newest_made`; empty if there is none, or if it is not known."""
     joined: str | None = None
     """Reason for which all writers of the table are one region, so cuts are full; None if there is none."""
     tables: Mapping[str, FurtherTable | str] = field(default_factory=dict)

@@ -555,7 +555,7 @@ def resolve(log: Log, body: CutCommitted | CutReverted) -> Problem | None:
     if (problem := outcome_problem(log, body)) is not None or made is None:
         return problem
     state.unresolved = None
-    state.snapshot, state.table = body.snapshot, state.table or body.table
+    state.snapshot, state.outcome, state.table = body.snapshot, body.digest, state.table or body.table
     if isinstance(body, CutReverted):
         undo.revert(log, made)
     else:

@@ -301,6 +301,8 @@ class LogState(Light):
     proof: Proof | None = None
     snapshot: SnapshotRef | None = None
     """The table's snapshot of the newest outcome."""
+    outcome: str = ""
+    """Digest of the newest outcome: that of its decision, or of the revert; empty if it is not known."""
     tables: dict[str, KnownTable] = {}
     """The registry: every further table that was ever in the policy. No validity depends on it."""
     watermark: int | None = None

@@ -92,13 +92,16 @@ class TableProgress(Light):
 
         No statement brings it back. History expires from its beginning, so the decisions in between were
         rolled back. An expired history proves nothing after the table was seen without them, and neither does
-        a marker alone.
+        a marker alone. Its revert may be in its place, or the other way round: the table was rolled back
+        after somebody had found an outcome, and before that was logged.
         """
         committed, newest = state.decided - (state.unresolved is not None), found.newest_made
         if found.by_marker and newest is not None and newest >= committed:
             newest = None
         if newest is None:
             lost = committed > 0 and (self.contradicted is not None or _names_older(state))
+        elif newest == committed and found.digest and state.outcome and found.digest != state.outcome:
+            return Problem(code=Code.TABLE_CONTRADICTS, number=committed, names=(found.digest,))
         else:
             lost = newest < committed
         return Problem(code=Code.TABLE_CONTRADICTS, number=committed, other=newest) if lost else None

@@ -67,9 +67,7 @@ class DeltaCommitter(BaseCommitter):
         self._refuse_out_of_scope(state)
         self._identity = state.metadata.id
         newest = self._ancestry(state).newest_decisions()
-        return TableState(
-            self._identity, head_of(state), newest.decision, newest.made, by_marker=newest.by_marker
-        )
+        return TableState(self._identity, head_of(state), *newest)
 
     def ask(self, decision: int, digest: str, table: str, recorded: SnapshotRef | None) -> Answer:
         state = self._newest()

@@ -176,7 +176,7 @@ class Ancestry:
         user, mark = self._user or "", mark_of(self._state, self._user or "")
         made = self._state.txns.get(user)
         if mark is not None and made is not None and made.last_updated == mark.time_ms:
-            return Newest(mark.decision, mark.decision)
+            return Newest(mark.decision, mark.decision, digest=mark.digest)
         if mark is None and made is None and self._head is not None and self.oldest >= _FIRST:
             return Newest(None, None)
         return history.newest_decisions(self._head, self._parent, self._at, user, self._marker())

@@ -6,7 +6,15 @@ from dataclasses import dataclass, field
 import pytest
 
 from sluicegate.events.models import SnapshotRef
-from sluicegate.lakes.history import Marker, NoParent, PastSnapshot, look_for, newest_decisions, read_history
+from sluicegate.lakes.history import (
+    Marker,
+    Newest,
+    NoParent,
+    PastSnapshot,
+    look_for,
+    newest_decisions,
+    read_history,
+)
 from sluicegate.lakes.port import Absent, Ahead, Found, OtherDigest, Unproven
 
 USER = "stream-a"
@@ -91,7 +99,16 @@ def _ask_one(dice: random.Random) -> None:
     ]
     unknown = 0 if readable == ancestors else None
     found = newest_decisions(tree.commits[head], tree.parent, tree.at, USER)
-    assert found == (newest, max(made, default=unknown), False)
+    own = (
+        ""
+        if not made
+        else next(
+            past.digest
+            for ref in readable
+            if (past := tree.commits[ref]).decision == max(made) and past.digest
+        )
+    )
+    assert found == (newest, max(made, default=unknown), False, own)
     history = read_history("t", tree.commits[head], tree.parent)
     assert [past.ref for past in history.commits] == readable
     assert history.whole == (readable == ancestors)
@@ -191,7 +208,7 @@ def test_a_marker_leaves_no_doubt_where_it_can_be_certain() -> None:
     tree.gone |= {first, second}
     line = tree.commits[head], tree.parent, tree.at, USER
     marker = Marker(2, "digest-2", second, certain=True)
-    assert newest_decisions(*line, marker) == (2, 2, False)
+    assert newest_decisions(*line, marker) == Newest(2, 2, digest="digest-2")
     found, absent = (look_for(*line, (n, f"digest-{n}"), first, marker) for n in (2, 3))
     assert (found, absent) == (Found(second), Absent(head))
     assert isinstance(found, Found)
@@ -217,7 +234,7 @@ def test_a_marker_is_nothing_where_its_snapshot_was_rolled_back(certain: bool) -
     answer = look_for(*line, (3, "digest-3"), SnapshotRef(5, "expired"), marker)
     assert isinstance(answer, Unproven)
     assert not answer.expired
-    assert newest_decisions(*line, marker) == (1, 1, False)
+    assert newest_decisions(*line, marker) == Newest(1, 1, digest="digest-1")
 
 
 def test_a_marker_of_a_table_without_snapshots_proves_nothing() -> None:
@@ -228,7 +245,7 @@ def test_a_marker_of_a_table_without_snapshots_proves_nothing() -> None:
         assert look_for(*line, (asked, f"digest-{asked}"), None, marker) == Absent(None)
         answer = look_for(*line, (asked, f"digest-{asked}"), SnapshotRef(7, "lost"), marker)
         assert isinstance(answer, Unproven)
-    assert newest_decisions(*line, marker) == (None, 0, False)
+    assert newest_decisions(*line, marker) == Newest(None, 0)
 
 
 def test_a_marker_that_contradicts_its_snapshot_proves_nothing() -> None:
@@ -238,7 +255,7 @@ def test_a_marker_that_contradicts_its_snapshot_proves_nothing() -> None:
     tree.gone |= {first}
     line = tree.commits[head], tree.parent, tree.at, USER
     assert isinstance(look_for(*line, (2, "digest-2"), None, Marker(1, "digest-1", head)), Unproven)
-    assert newest_decisions(*line, Marker(1, "digest-1", head)) == (None, None, False)
+    assert newest_decisions(*line, Marker(1, "digest-1", head)) == Newest(None, None)
 
 
 def test_a_marker_above_the_asked_decision_says_that_the_table_is_ahead() -> None:
