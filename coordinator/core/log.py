@@ -106,6 +106,8 @@ class PendingCheckpoints:
         self.incarnation = incarnation
         self.checkpoints: dict[int, Checkpoint] = {}
         self.sealed: list[Sealed] = []
+        self.has_tables = False
+        """True once files of a further table have arrived: most streams have none, and need no search."""
         self.unreadable: set[int] = set()
         """Checkpoints with a completion that cannot be read, and with no other one."""
         self._position = position
@@ -144,6 +146,8 @@ class PendingCheckpoints:
         entry.files += files
         entry.rows += rows
         entry.missing.discard(event)
+        if envelope.table:
+            self.has_tables = True
         return None
 
     def complete(self, number: int, body: CheckpointCompleted, offset: int, time: int) -> Problem | None:
@@ -271,7 +275,7 @@ class PendingCheckpoints:
         That includes checkpoints that are not sealed: a revert makes them pending again.
         """
         taken, last = PendingCheckpoints(self.region, self.incarnation, self._position), upto.checkpoint
-        taken.sealed = self.upto(upto)
+        taken.has_tables, taken.sealed = self.has_tables, self.upto(upto)
         self.sealed = self.sealed[len(taken.sealed) :]
         self._position = upto
         for number in [each for each in self.checkpoints if each <= last]:
@@ -288,6 +292,7 @@ class PendingCheckpoints:
         self.checkpoints |= taken.checkpoints
         self.unreadable |= taken.unreadable
         self._followers |= taken._followers
+        self.has_tables |= taken.has_tables
         self.sealed = [*taken.sealed, *self.sealed]
 
     def keep_sealed(self) -> None:
@@ -360,7 +365,10 @@ class Log:
 
     def known(self, name: str) -> list[Sealed]:
         """Return the sealed checkpoints that a cut may take: those before one of a table that is unknown."""
-        known, sealed = self.state.policy.tables.keys(), self.sealed(name)
+        sealed = self.sealed(name)
+        if not sealed or not self.pending[name].has_tables:
+            return sealed
+        known = self.state.policy.tables.keys()
         first = next((place for place, each in enumerate(sealed) if not each.tables <= known), None)
         return sealed if first is None else sealed[:first]
 
