@@ -162,6 +162,7 @@ FIELDS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "unresolved": "the table has it, or nobody publishes it any more",
         "proof": "the newest commit itself is the proof",
         "snapshot": MADE,
+        "outcome": "the newest commit of the table counts, and the next outcome is compared again",
         "tables": CARRIED,
         "watermark": CARRIED,
         "attempt": "no attempt was abandoned since the newest decision",
