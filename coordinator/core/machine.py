@@ -373,6 +373,9 @@ class StreamMachine:
                 self._unproven(effect, answer)
             case TableReplaced(identity):
                 self._stall_stream(Problem(code=Code.TABLE_REPLACED, detail=identity))
+            case _ if before < state.decided:
+                # Another coordinator's decision, which was read meanwhile.
+                return
             case _ if self._read_for == state.decided + 1:
                 newest = answer.decision if isinstance(answer, Ahead) else self._read_for
                 self._stall_commit(Problem(code=Code.TABLE_AHEAD, number=state.decided, other=newest))
