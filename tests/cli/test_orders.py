@@ -60,7 +60,8 @@ def commit_first(history: History, newest: int = 1) -> None:
     committer.ask(1, "", committer.inspect().identity, None)
     head = None
     for decision in range(1, newest + 1):
-        published = committer.publish(CommitRequest(decision, f"digest{decision}", head, None, []))
+        digest = history.state.outcome if decision == 1 else f"digest{decision}"
+        published = committer.publish(CommitRequest(decision, digest, head, None, []))
         assert isinstance(published, Published)
         head = published.snapshot
     committer.close()

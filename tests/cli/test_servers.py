@@ -50,7 +50,9 @@ def test_what_is_printed_is_enough_for_the_service_until_a_signal_ends_both(
 
 def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    result = CliRunner().invoke(main, ["servers", "--dir", str(tmp_path / "file" / "folder")])
+    # The usual ports may be in use.
+    ports = ["--kafka-port", str(free_port()), "--valkey-port", str(free_port())]
+    result = CliRunner().invoke(main, ["servers", "--dir", str(tmp_path / "file" / "folder"), *ports])
     assert (result.exit_code, str(tmp_path / "file") in result.stderr) == (2, True), result.output
 
 
