@@ -119,8 +119,8 @@ $(VENV)/python-%/.installed: requirements.lock pyproject.toml | $(VENV)/.synced
 	echo "Python $* cannot be tested: no python$* on the PATH makes an environment, and uv finds none. \
 	Install it, or name those to test: make $(MAKECMDGOALS) PYTHONS=\"...\"" >&2; exit 2; }
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
-	--config-settings editable_mode=strict --editable .
+	PYTHONWARNINGS=ignore $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	--no-build-isolation --config-settings editable_mode=strict --editable .
 	touch $@
 
 ## Seeded schedules of faults against the core: make simulate SEEDS=1000 SEED=7. The last line is JSON.
@@ -150,13 +150,16 @@ $(VENV)/.installed: requirements.lock
 	Install one, or name it: make PYTHON=/path/to/python" >&2; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing what requirements.lock names into $(VENV): about 1.3 GB, some minutes, once."
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@# In a terminal, pip shows the progress.
+	$(BIN)/python -m pip install $$(test -t 1 || echo --quiet) --disable-pip-version-check --require-hashes \
+	-r requirements.lock
 	touch $@
 
-# Strict: type checkers see the packages where the mapping of pyproject.toml puts them.
+# Strict: type checkers see the packages where the mapping of pyproject.toml puts them. The warnings are of files that
+# the wheel has, and of the folder build/, which `clean` removes together with the environment.
 $(VENV)/.synced: $(VENV)/.installed pyproject.toml $(SOURCES)
 	rm -rf build *.egg-info
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
 	--config-settings editable_mode=strict --editable .
 	touch $@
 
