@@ -107,7 +107,7 @@ $(VENV)/spark-%/.installed: | $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $(@D) pyspark==$*
 	touch $@
 
-## All tests on other Pythons, each with an environment in .venv: about 1.3 GB for each, made once.
+## All tests on other Pythons, each with an environment in .venv: 2.6 GB for each, made once.
 test-pythons: sync $(OTHERS:%=$(VENV)/python-%/.installed)
 	set -e; for each in $(OTHERS); do \
 	$(VENV)/python-$$each/bin/python -m pytest --numprocesses 2 --dist loadgroup -q $(if $(PART),--part $(PART)) $(ARGS); \
@@ -149,7 +149,7 @@ $(VENV)/.installed: requirements.lock
 	@test -n "$(PYTHON)" || { echo "Sluicegate needs Python 3.11 to 3.13; none was found. \
 	Install one, or name it: make PYTHON=/path/to/python" >&2; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing what requirements.lock names into $(VENV): about 1.3 GB, some minutes, once."
+	@echo "Installing what requirements.lock names into $(VENV): 2.6 GB, some minutes, once."
 	@# In a terminal, pip shows the progress.
 	$(BIN)/python -m pip install $$(test -t 1 || echo --quiet) --disable-pip-version-check --require-hashes \
 	-r requirements.lock
