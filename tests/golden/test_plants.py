@@ -16,6 +16,7 @@ from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.outbox import Outbox
 from sluicegate.coordinator.core.proposal import Candidate
 from sluicegate.coordinator.core.state import LogState
+from sluicegate.coordinator.core.table import TableProgress
 from sluicegate.events.models import StreamCommand
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.group import Group
@@ -60,6 +61,13 @@ def _of_every_region(right: Any) -> Any:
             # The cut itself is right.
             return right(log, excluded, *upto)
         return {name: sealed[-1].position for name in log.state.regions if (sealed := log.sealed(name))}
+
+    return wrong
+
+
+def _counts_for_the_next(right: Any) -> Any:
+    def wrong(self: StreamMachine, effect: Any, answer: Any) -> None:
+        right(self, replace(effect, decision=self.replica.state.decided + 1), answer)
 
     return wrong
 
@@ -373,6 +381,20 @@ PLANTS: Final = (
         "__init__",
         _forgets_exclusions,
         "attacks/stalls_of_regions_last_over_a_restart",
+    ),
+    Plant(
+        "a late answer counts for the decision that is next by now",
+        StreamMachine,
+        "_head_asked",
+        _counts_for_the_next,
+        "interleavings/29_a_decision_while_the_head_is_asked",
+    ),
+    Plant(
+        "the number of a commit is compared, and its digest is not",
+        TableProgress,
+        "lost_decision",
+        lambda right: lambda self, state, found: right(self, state, replace(found, digest="")),
+        "interleavings/30_a_late_outcome_of_what_a_rollback_took",
     ),
 )
 

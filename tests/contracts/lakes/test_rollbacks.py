@@ -75,15 +75,16 @@ def test_the_highest_own_decision_of_a_rolled_back_table_is_known(lake: Lake) ->
     """A foreign job that commits as the same user hides nothing."""
     lake.foreign([100])
     with_commits(lake, 2)
-    assert lake.committer().inspect().newest_made == 2
+    state = lake.committer().inspect()
+    assert (state.newest_made, state.digest) == (2, "digest-2")
     lake.rollback(2)
     lake.impostor(2, [101])
     state = lake.committer().inspect()
-    assert (state.newest_decision, state.newest_made) == (2, 1)
+    assert (state.newest_decision, state.newest_made, state.digest) == (2, 1, "digest-1")
     lake.rollback(1)
     lake.impostor(2, [102])
     state = lake.committer().inspect()
-    assert (state.newest_decision, state.newest_made) == (2, 0)
+    assert (state.newest_decision, state.newest_made, state.digest) == (2, 0, "")
 
 
 @pytest.mark.slow
@@ -93,4 +94,5 @@ def test_only_a_marker_shows_own_decisions_in_an_expired_history(lake: Lake) -> 
     lake.foreign([101])
     lake.expire(1)
     state = lake.committer().inspect()
-    assert (state.newest_decision, state.newest_made) == ((1, 1) if lake.marked else (None, None))
+    found = state.newest_decision, state.newest_made, state.digest
+    assert found == ((1, 1, "digest-1") if lake.marked else (None, None, ""))

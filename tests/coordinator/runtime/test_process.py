@@ -102,7 +102,7 @@ print(json.dumps([first, faults()]))
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has the setting")
 def test_large_buffers_that_are_freed_are_used_again(tmp_path: Path) -> None:
     """Their pages are not asked of the system again and again."""
     done = subprocess.run(
