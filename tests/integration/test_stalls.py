@@ -88,11 +88,13 @@ async def test_a_decided_file_that_is_gone_stalls_until_it_is_back(place: Place,
 async def test_events_that_are_deleted_before_a_running_service_reads_them_are_told(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = threading.Event()
+    held, standing = threading.Event(), threading.Event()
     read = reading.read_batches
 
     async def held_up(*sources: object, **how: object) -> object:
         """Reading stands still, as on a machine without time for it."""
+        if held.is_set():
+            standing.set()
         await until(lambda: not held.is_set())
         return await read(*sources, **how)  # type: ignore[arg-type]
 
@@ -100,12 +102,15 @@ async def test_events_that_are_deleted_before_a_running_service_reads_them_are_t
     async with place.job() as job, running(place.settings()) as service:
         await job.begin_with_a_commit()
         held.set()
+        # A read that was under way would get all of the next events.
+        await until(standing.is_set)
         for number in range(2, 6):
             await job.run_batch([number])
         await delete_records(place.bootstrap, place.topics.events, "flights")
         held.clear()
         await until(lambda: stalled(service), lambda code: code == Code.LOG_DISCONTINUOUS)
-        assert read_ids(place.table) == [1]
+        # The client fetches ahead: it has what was in the log when the first of these events came, and no more.
+        assert read_ids(place.table) in ([1], [1, 2])
 
 
 async def test_a_record_that_the_core_fails_at_stalls_its_stream_and_no_other(
