@@ -184,21 +184,30 @@ def _regions(view: StreamView, now: int, *, verbose: bool, live: bool) -> Iterat
     width = max((len(name) for name in view.regions), default=0)
     for name, region in view.regions.items():
         facts = "; ".join(_facts(view, name, now, verbose=verbose, live=live))
-        state = coloured(f"{_state(view, name):<8}", _STATES.get(_state(view, name)))
+        state = coloured(f"{state_of(view, name):<8}", _STATES.get(state_of(view, name)))
         yield f"  {name:<{width}}  {state}  {facts}"
         if (offsets := region.source_offsets) is not None:
             whole = verbose or len(offsets) <= _SHOWN
             yield f"    source offsets {offsets if whole else f'{offsets[:_SHOWN]}… (--verbose: all)'}"
 
 
-_STATES: Final[dict[str, Severity]] = {"STALLED": "bad", "SILENT": "warning"}
+_STATES: Final[dict[str, Severity]] = {
+    "STALLED": "bad",
+    "REFUSED": "bad",
+    "FAILED": "bad",
+    "SILENT": "warning",
+}
 
 
-def _state(view: StreamView, name: str) -> str:
+def state_of(view: StreamView, name: str) -> str:
     """Return one word for the state of a region, the gravest first."""
     region = view.regions[name]
     if region.stalled:
         return "STALLED"
+    if region.refused:
+        return "REFUSED"
+    if region.failed is not None:
+        return "FAILED"
     if name in view.silent:
         return "SILENT"
     if region.phase == "live" and region.idle:

@@ -13,6 +13,7 @@ table. Those of a new table are inferred from the values, unless `--type` gives 
 """
 
 import argparse
+import csv
 import hashlib
 import re
 import sys
@@ -23,7 +24,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from sluicegate.writer_hooks import RegionDriver
+from sluicegate.writer_hooks import RegionDriver, RegistrationRefused, RegistrationUnanswered, TopicMissing
 
 TYPES = {
     "string": pa.string(),
@@ -73,6 +74,16 @@ def read(file: Path, types: dict[str, pa.DataType]) -> pa.Table:
     return rows
 
 
+def located(file: Path, error: str) -> tuple[str, str]:
+    """Return an error of Arrow with the name of its column, which Arrow counts from 0; and that name."""
+    found = re.search(r"In CSV column #(\d+)", error)
+    if found is None:
+        return error, "COLUMN"
+    with file.open(newline="", encoding="utf-8") as lines:
+        column = next(csv.reader(lines))[int(found[1])]
+    return error.replace(found[0], f"in the column {column}"), column
+
+
 def rows_of(given: argparse.Namespace, known: pa.Schema | None) -> pa.Table:
     """Return all rows of the file, with the types of the table and those that are given."""
     types = {field.name: field.type for field in known or ()} | dict(given.type)
@@ -81,11 +92,15 @@ def rows_of(given: argparse.Namespace, known: pa.Schema | None) -> pa.Table:
     try:
         rows = read(given.file, types)
     except pa.ArrowException as error:
+        problem, column = located(given.file, str(error))
         if known is not None:
-            refuse(given, f"{given.file}: {error}. The types are those of the table: correct the value")
+            sys.exit(
+                f"nothing was written: {given.file}: {problem}. The types are those of the table: correct "
+                "the value"
+            )
         sys.exit(
-            f"nothing was written: {given.file}: {error}. Correct the value, or give the column another "
-            "type, such as --type COLUMN=string"
+            f"nothing was written: {given.file}: {problem}. Correct the value, or give the column another "
+            f"type, such as --type {column}=string"
         )
     names = rows.column_names
     if unknown := [name for name, _ in given.type if name not in names]:
@@ -206,6 +221,9 @@ def main() -> None:
         )
     known = columns_of(table, given.format, of_table)
     rows = rows_of(given, known)
+    if known is None:
+        columns_made = ", ".join(f"{each.name} {each.type}" for each in rows.schema)
+        print(f"{table.name} is new: {columns_made}")
     columns = [field.name for field in columns_of(table, given.format, of_table, rows.schema) or ()]
     if sorted(columns) != sorted(rows.column_names):
         names = ", ".join(rows.column_names)
@@ -219,6 +237,15 @@ def main() -> None:
         "topic.prefix": given.topic_prefix,
         **{f"table.{name}": value for name, value in of_table.items()},
     }
+    try:
+        write(given, options, rows)
+    except (RegistrationRefused, RegistrationUnanswered, TopicMissing) as error:
+        made = "" if known is not None else f". The new table {table} has no row yet"
+        sys.exit(f"nothing was written: {error}{made}")
+
+
+def write(given: argparse.Namespace, options: dict[str, str], rows: pa.Table) -> None:
+    """Write the rows that follow the committed ones. Raises HookError."""
     with RegionDriver(options) as driver:
         after = driver.committed
         done = after.source_offsets["rows"] if after is not None else 0

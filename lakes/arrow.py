@@ -48,7 +48,8 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         if problem is not None and field.name not in twice:
             problems.append(problem)
     if problems:
-        remedy = f". {_remedy(unknown, schema.names)}" if unknown else ""
+        missing = [field.name for field in schema if not named[field.name]]
+        remedy = f". {_remedy(unknown, missing, schema.names)}" if unknown else ""
         raise SchemaMismatch("the rows do not fit the table: " + "; ".join(problems) + remedy)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -71,12 +72,26 @@ def require_values(batch: pa.RecordBatch, defaults: Sequence[str], *, nulls: boo
         )
 
 
-def _remedy(unknown: Sequence[pa.Field], names: Sequence[str]) -> str:
-    """Return the way out for columns that the table lacks. Only columns that can be added are to be added."""
+def looks_renamed(missing: Sequence[str]) -> str:
+    """Return the reason, with the way out, of rows that have columns of their own in place of the table's."""
+    return (
+        f"the rows lack the table's columns ({', '.join(missing)}), as if these had been renamed; give the "
+        "rows these columns too, null where there is no value, or rename them with the table's own tools"
+    )
+
+
+def _remedy(unknown: Sequence[pa.Field], missing: Sequence[str], names: Sequence[str]) -> str:
+    """Return the way out for columns that the table lacks. Only columns that can be added are to be added.
+
+    `missing`: columns of the table that the rows lack. `names`: all of the table.
+    """
     listed = ", ".join(dict.fromkeys(field.name for field in unknown))
     refused = [text for field in unknown for text in never_added(field, names)]
     if refused:
         return "; ".join(dict.fromkeys(refused))
+    if missing:
+        renamed = looks_renamed(missing)
+        return renamed[0].upper() + renamed[1:]
     return f"Leave {listed} out of the rows, or set evolve to add-columns"
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from sluicegate.lakes.arrow import differing_in_case, fits, never_added, zone_problem
+from sluicegate.lakes.arrow import differing_in_case, fits, looks_renamed, never_added, zone_problem
 from sluicegate.lakes.capabilities import evolving
 from sluicegate.lakes.port import Adapter, SchemaMismatch, TableRef
 
@@ -136,13 +136,7 @@ def _changed(rows: pa.Schema, table: pa.Schema) -> list[str]:
 def _missing(rows: pa.Schema, table: pa.Schema, added: Sequence[pa.Field]) -> list[str]:
     """Refuse rows that have lost columns while they gained others: a renamed column looks like that."""
     missing = _besides(table, rows)
-    if not missing:
-        return []
-    text = (
-        f"the rows lack the table's columns ({_listed(missing)}), as if these had been renamed; give the "
-        "rows these columns too, null where there is no value, or rename them with the table's own tools"
-    )
-    return [text]
+    return [looks_renamed([field.name for field in missing])] if missing else []
 
 
 def _listed(fields: Sequence[pa.Field]) -> str:

@@ -67,6 +67,8 @@ class RegionView(_View):
     """True if its newest heartbeat says so; cuts also ask if something of it is pending (`Log.is_idle`)."""
     stalled: ProblemView | None = None
     """The problem because of which the region waits for a reset."""
+    failed: Millis | None = None
+    """Append time at which its driver has told that its newest checkpoint fails; None: it has told none."""
     refused: ProblemView | None = None
     """The refusal of its newest registration. Its query does not run, in whatever phase the region is."""
     incarnation: Name | None = None

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -269,15 +270,16 @@ def prepare(
 def _follow(wish: Wish, parts: Parts, feed: Feed, watch: Watch, killer: Killer, display: Display) -> None:
     """Show the progress until all regions are closed and committed. Raises RunFailed."""
     jobs, progress, seen, moved = parts.jobs, watch.progress, "", time.monotonic()
+    end = _End(jobs)
     while killer.is_alive() or not is_committed(jobs, progress):
         ready = None if killer.ready_since is None else time.monotonic() - killer.ready_since
         share = share_due(wish.kills, killer.killed, ready)
         feed.open(share)
-        for part in (parts.coordinator, watch, killer, jobs):
+        for part in (parts.coordinator, watch, killer, end):
             part.check()
         # After the first commit, no job waits for its registration.
         if share == 1.0 and progress.commits:
-            jobs.finish()
+            end.begin()
         state = str(progress)
         state += (
             f"; coordinator killed {killer.killed} of {counted(wish.kills, 'time')}" if wish.kills else ""
@@ -290,7 +292,35 @@ def _follow(wish: Wish, parts: Parts, feed: Feed, watch: Watch, killer: Killer, 
         time.sleep(_POLL)
 
 
+class _End:
+    """The end of the jobs, in a thread of its own: it takes as long as their last batches."""
+
+    def __init__(self, jobs: Writers) -> None:
+        self._jobs = jobs
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
+
+    def begin(self) -> None:
+        """End the jobs; may be repeated."""
+        if self._thread is None:
+            self._thread = threading.Thread(name="end", target=self._finish, daemon=True)
+            self._thread.start()
+
+    def check(self) -> None:
+        """Raise RunFailed, or the error of the end. A job that ends as it should is no failed one."""
+        if self._error is not None:
+            raise self._error
+        if self._thread is None:
+            self._jobs.check()
+
+    def _finish(self) -> None:
+        try:
+            self._jobs.finish()
+        except Exception as error:  # `check` raises it
+            self._error = error
+
+
 def is_committed(jobs: Writers, progress: Progress) -> bool:
     """Return True if every region is closed, and its final batch is in the table."""
-    finals = {region: -1 if final is None else final for region, final in jobs.finals.items()}
+    finals = {region: -1 if final is None else final for region, final in dict(jobs.finals).items()}
     return finals == progress.committed

@@ -63,7 +63,7 @@ def apply_driver_event(log: Log, record: LogRecord) -> Problem | None:
             # An older process of the same incarnation is still alive, or its event arrives late.
             return NOT_LIVE
         case CheckpointFailed():
-            return failed(log, envelope, body, region)
+            return failed(log, record, body, region)
         case RegionHeartbeat():
             return heartbeat(log, envelope, body, region)
         case RegionClosed():
@@ -96,8 +96,9 @@ def completed(log: Log, record: LogRecord, body: CheckpointCompleted, region: Re
     return None
 
 
-def failed(log: Log, envelope: Envelope, body: CheckpointFailed, region: RegionState) -> Problem | None:
+def failed(log: Log, record: LogRecord, body: CheckpointFailed, region: RegionState) -> Problem | None:
     """Note that a checkpoint is declined, or stall a region whose files never arrive; sealed ones stay."""
+    envelope = record.envelope
     number, pending = envelope.checkpoint, log.pending[envelope.region]
     # The chain of completions may pass over a number: it is settled as well.
     sealed = any(each.position.checkpoint >= number for each in pending.sealed)
@@ -108,7 +109,7 @@ def failed(log: Log, envelope: Envelope, body: CheckpointFailed, region: RegionS
         # A process that has ended, or that was replaced, says nothing about this one.
         return NOT_LIVE
     if body.outcome == "declined":
-        region.declined = Decline(checkpoint=number, code=body.code, reason=reason)
+        region.declined = Decline(checkpoint=number, at=record.time, code=body.code, reason=reason)
         return None
     stall(region, pending.problem(Code.FILES_LOST, number).model_copy(update={"detail": reason}))
     return None

@@ -68,6 +68,8 @@ class Decline(Light):
     """A checkpoint that the driver will not complete soon."""
 
     checkpoint: int
+    at: int = 0
+    """Append time of its event."""
     code: str = ""
     reason: str = ""
 

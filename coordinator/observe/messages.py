@@ -800,20 +800,13 @@ STREAM_MESSAGES: Final[Mapping[Code, Message]] = {
     ),
     Code.TABLE_AHEAD: Message(
         _STREAM_STALLED,
-        "the table has decision {other} of its commit user, and the log ends with {number}. Another "
-        "deployment commits as the same user, the topics were created again or restored from an older copy, "
-        "or decisions were refused. Their signing key was missing, or a member with another "
-        "kafka.signing.mode did not sign them",
-        "If the stream was moved to another Kafka cluster or name, remove it from the settings of these "
-        "coordinators, and change nothing else here. If `sluicegate dead-letters list --stream {stream}` "
-        "shows the code `signature`, give all members the key that it names. If it names none, a member of "
-        "yours may have written them unsigned. Then set kafka.signing.since everywhere to a time after the "
-        "last of them. Restart the members. If the stall stays, stop them, read the log again with "
-        "`sluicegate stream recover --stream {stream}`, and start them. Else put topics back that have these "
-        "decisions. If there are none, "
-        + ADOPT
-        + ". If another deployment commits as the same user, "
-        + NEW_STREAM,
+        "the table has decision {other} of its commit user, and the log ends with {number}. The topics were "
+        "created again or restored from an older copy, the stream was moved, another deployment commits as "
+        "the same user, or this member lacks a signing key",
+        "If topics with these decisions still exist, connect the coordinators to them. If the stream was "
+        "moved, remove it from the settings here, and change nothing else. If `sluicegate dead-letters list "
+        "--stream {stream}` shows the code `signature`, follow docs/security.md, Signed records. If another "
+        "deployment commits as the same user, " + NEW_STREAM + ". Otherwise " + ADOPT,
     ),
     Code.TABLE_CONTRADICTS: Message(
         _STREAM_STALLED,

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from sluicegate.coordinator.core.activity import HEARTBEATS, is_silent
 from sluicegate.coordinator.core.log import Checkpoint, Log
 from sluicegate.coordinator.core.savepoints import unreached
-from sluicegate.coordinator.core.state import LogState, RegionState
+from sluicegate.coordinator.core.state import Decline, LogState, RegionState
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.observe.messages import Message, duration, fill, format_problem, iso_time
 from sluicegate.coordinator.settings.model import StreamSettings
@@ -275,6 +275,11 @@ def _problem(problem: Problem, stream: str) -> ProblemView:
     )
 
 
+def _failed(declined: Decline | None) -> int | None:
+    """Return the time of a decline with an error; None: there is none, or the checkpoint is only slow."""
+    return None if declined is None or declined.code in SLOW_CODES else declined.at
+
+
 def _region(record: StateRecord, name: str) -> RegionView:
     state = record.state
     region, before = state.regions.get(name, RegionState()), state.committed(name)
@@ -285,6 +290,7 @@ def _region(record: StateRecord, name: str) -> RegionView:
         ended=region.has_ended and state.unresolved_of(name) is None,
         idle=region.idle,
         stalled=_problem(region.fault, record.stream) if region.fault else None,
+        failed=_failed(region.declined),
         refused=_problem(refused, record.stream) if refused else None,
         incarnation=region.live_incarnation,
         base=region.incarnation.base if region.incarnation else None,
@@ -571,7 +577,7 @@ def _decline(
         arguments["waits"] = view.stream
     if ended:
         arguments["ended"] = region
-    return Reason("failed", declined.code, _sentences(FAILED, arguments), region, heard)
+    return Reason("failed", declined.code, _sentences(FAILED, arguments), region, view.regions[region].failed)
 
 
 def silence(

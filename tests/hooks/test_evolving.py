@@ -90,6 +90,15 @@ def test_without_leave_nothing_changes(lake: MemoryAdapter) -> None:
     assert Target(lake, lake.parse_table("memory://flights"), None, 10**6).evolve == "never"
 
 
+def test_a_renamed_column_has_one_way_out_whatever_evolve_says(lake: MemoryAdapter) -> None:
+    renamed = pa.RecordBatch.from_pylist([{"number": 1}])
+    says = r"(?i)the rows lack the table's columns \(id\), as if these had been renamed"
+    for evolve in ("never", "add-columns"):
+        with pytest.raises(SchemaMismatch, match=says) as raised:
+            attempt(lake, renamed, evolve=evolve)
+        assert "set evolve" not in str(raised.value)
+
+
 def test_an_attempt_has_the_schema_that_it_made(lake: MemoryAdapter) -> None:
     assert attempt(lake, OLD).schema_id == 0
     assert attempt(lake, NEW, NEW).schema_id == 1

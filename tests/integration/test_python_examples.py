@@ -172,7 +172,8 @@ async def test_rows_that_were_added_to_a_file_are_committed_once(
     streams = {"orders": {"table": str(table), "format": lake, "options": options}}
     async with running(settings_for(place.bootstrap, place.prefix, streams), ready=False):
         run = [place.bootstrap, "orders", str(file), *more]
-        assert await printed("own_table.py", *run) == ["committed: 3 new rows"]
+        made = "orders is new: id int64, product string, amount int64, price double"
+        assert await printed("own_table.py", *run) == [made, "committed: 3 new rows"]
         assert await printed("own_table.py", *run) == ["committed already: 3 rows"]
         file.write_text(f"{text}4,screws,500,0.05\n")
         # The same rows as Parquet: the offset is a number of rows of the source.
@@ -214,7 +215,9 @@ async def test_null_stays_apart_from_an_empty_text_and_columns_have_their_types(
     streams = {"parts": {"table": str(table), "format": lake, "options": options}}
     async with running(settings_for(place.bootstrap, place.prefix, streams), ready=False):
         typed = [word for name, kind in TYPES.items() for word in ("--type", f"{name}={kind}")]
-        assert await printed("own_table.py", *run, *typed) == ["committed: 3 new rows"]
+        made, *said = await printed("own_table.py", *run, *typed)
+        assert "size string, price decimal128(9, 2)" in made
+        assert said == ["committed: 3 new rows"]
         # The types are those of the table now: from these values, `size` would be a number.
         file.write_text(f"{PARTS}4,nuts,8,0.07,,,\n")
         assert await printed("own_table.py", *run) == ["committed: 1 new row"]
@@ -244,7 +247,8 @@ def read_rows(table: Path, catalog_uri: str | None) -> pa.Table:
         (
             "id,zip\n1,x\n",
             ("--type", "zip=int"),
-            "give the column another type, such as --type COLUMN=string",
+            "in the column zip: CSV conversion error to int32: invalid value 'x'. Correct the value, or give "
+            "the column another type, such as --type zip=string",
         ),
         ("id,zip\n1,x\n", ("--type", "zap=int"), "has no column zap. Its columns: id, zip"),
         (
@@ -273,8 +277,22 @@ async def test_a_value_that_is_not_of_the_type_in_the_table_is_refused(tmp_path:
     file, table = tmp_path / "orders.csv", small_table(tmp_path / "lake")
     file.write_text("id\n1\n1.5\n")
     done = await ran("own_table.py", "127.0.0.1:1", "orders", str(file), table)
+    assert "in the column id: CSV conversion error to " in done.stderr
     assert "invalid value '1.5'. The types are those of the table: correct the value" in done.stderr
-    assert "Another file needs another stream and table" in done.stderr
+
+
+async def test_a_stream_that_nobody_has_ends_without_a_traceback(place: Place, tmp_path: Path) -> None:
+    file, table = tmp_path / "orders.csv", tmp_path / "lake" / "default.db" / "orders"
+    file.write_text("id\n1\n")
+    streams = {"orders": {"table": str(table), "format": "delta"}}
+    async with running(settings_for(place.bootstrap, place.prefix, streams), ready=False):
+        run = [place.bootstrap, "order", str(file), str(table), "--format", "delta"]
+        done = await ran("own_table.py", *run, "--topic-prefix", place.prefix)
+    assert done.returncode != 0
+    assert "nothing was written: " in done.stderr
+    assert "Or correct the name of the stream" in done.stderr
+    assert "has no row yet" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

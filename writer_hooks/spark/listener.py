@@ -1,16 +1,20 @@
 """Listener that turns Spark's query events into signals, of which heartbeats and closings are made."""
 
+import json
 import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery, StreamingQueryListener
+from pyspark.sql.streaming.listener import JStreamingQueryListener
 
 from sluicegate.writer_hooks.errors import HookError
 from sluicegate.writer_hooks.options import NAME
@@ -37,6 +41,22 @@ _WATCH: Final = 0.5  # seconds between two checks for queries that are being sto
 _log = logging.getLogger(__name__)
 
 
+class _Callbacks(JStreamingQueryListener):  # type: ignore[misc]
+    """Called by the JVM, in one thread for all queries.
+
+    PySpark makes Python objects of all parts of a progress, with a call to the JVM for each value. Short
+    batches end faster than that, and their events would queue up.
+    """
+
+    def onQueryProgress(self, jevent: Any) -> None:
+        """Pass on what the listener uses of a progress."""
+        told = json.loads(jevent.progress().json())
+        progress = SimpleNamespace(
+            id=told["id"], runId=told["runId"], numInputRows=told["numInputRows"], batchId=told["batchId"]
+        )
+        self.pylistener.onQueryProgress(SimpleNamespace(progress=progress))
+
+
 class RegionListener(StreamingQueryListener):  # type: ignore[misc]
     """Streaming query listener. Its callbacks only queue signals, because they run in Spark's own threads.
 
@@ -49,6 +69,7 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
         self._make_signals = make_signals
         self._signals: Signals | None = None
         self._queries: ClassicQueries | None = None
+        self._callbacks: Any = None
         self._runs: dict[str, str] = {}
         """By query, its current run."""
         self._streams: dict[str, tuple[str, ...]] = {}
@@ -56,7 +77,14 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
 
     def __getstate__(self) -> dict[str, Any]:
         # Threads and JVM handles cannot be pickled.
-        return {**self.__dict__, "_signals": None, "_queries": None}
+        return {**self.__dict__, "_signals": None, "_queries": None, "_callbacks": None}
+
+    @property
+    def _jlistener(self) -> Any:
+        """The object of the JVM that PySpark registers, in place of its own."""
+        if self._callbacks is None:
+            self._callbacks = SparkContext._jvm.PythonStreamingQueryListenerWrapper(_Callbacks(self))
+        return self._callbacks
 
     def look_into(self, session: SparkSession) -> None:
         """Let the listener read sink options from the session's queries, if the workers recorded none."""

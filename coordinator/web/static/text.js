@@ -193,6 +193,7 @@ export function regionState(region, silent) {
   if (region === undefined) return "–";
   if (region.stalled) return "STALLED";
   if (region.refused) return "REFUSED";
+  if (region.failed) return "FAILED";
   if (silent) return "SILENT";
   if (region.phase === "live" && region.idle) return "idle";
   return region.phase ?? "waiting";

@@ -1,7 +1,11 @@
 """Reasons, causes and times in messages."""
 
+from typing import Any
+
 import pytest
 
+from sluicegate.cli.status import state_of
+from sluicegate.coordinator.core.state import Decline
 from sluicegate.coordinator.core.state_record import Condition, Waiting
 from sluicegate.coordinator.observe.messages import duration, iso_time
 from sluicegate.coordinator.observe.view import (
@@ -15,8 +19,9 @@ from sluicegate.coordinator.observe.view import (
     view_of,
 )
 from sluicegate.coordinator.settings.model import StreamSettings
+from sluicegate.events.models import StreamPolicy
 from sluicegate.events.problems import Code, Problem
-from tests.coordinator.telemetry.records import NOW, record
+from tests.coordinator.telemetry.records import NOW, ONE, OTHER, record, region
 
 HEARD = 1_764_233_472_345
 
@@ -46,6 +51,8 @@ def test_a_silent_region_names_what_its_driver_left() -> None:
 
 # --- one cause, one reason ------------------------------------------------------------------------
 
+FAILED = 120_000
+"""Milliseconds since the last word of the driver."""
 MISMATCH = "SchemaMismatch: the rows lack the column origin"
 WAITS = Condition(kind="wait", problem=Problem(code=Code.WAITS_FOR_REGIONS, names=("EWR",)))
 OLD = Condition(kind="wait", problem=Problem(code=Code.POSITION_OLD, region="EWR", number=3_600))
@@ -60,7 +67,13 @@ def declined(code: str) -> Condition:
 
 def shown(*conditions: Condition, heard: int = 1_000, waits: int = 30_000) -> list[Reason]:
     """Return the reasons of a stream whose region EWR was heard, and whose work waits, for so long."""
+    told = next((each.problem for each in conditions if each.problem.code is Code.DECLINED), None)
+    last = None if told is None else Decline(checkpoint=7, at=NOW - FAILED, code="".join(told.names))
+    regions = {"EWR": region(ONE, 17, declined=last), "JFK": region(OTHER, 9, idle=True)}
+    # Only full commits wait for a region that has declined.
+    full = {} if last is None else {"policy": StreamPolicy(number=1, partial="never")}
     found = record(
+        state={"regions": regions, **full},
         conditions=conditions,
         heard={"EWR": NOW - heard},
         intervals={"EWR": 10_000},
@@ -72,6 +85,7 @@ def shown(*conditions: Condition, heard: int = 1_000, waits: int = 30_000) -> li
 def test_a_driver_that_failed_gives_the_error_of_its_last_word() -> None:
     (found,) = shown(declined("batch-failed"), WAITS, OLD)
     assert (found.kind, found.code, found.region) == ("failed", "declined", "EWR")
+    assert found.since == NOW - FAILED
     assert found.message == (
         "Region EWR of stream flights has failed: its driver has given up checkpoint 7 (batch-failed): "
         f"{MISMATCH}. The commits of flights wait for the region. Remove the cause, and start its driver "
@@ -83,10 +97,23 @@ def test_a_driver_that_failed_gives_the_error_of_its_last_word() -> None:
 
 def test_the_silence_after_a_last_word_is_the_same_cause() -> None:
     (found,) = shown(declined("query-failed"), WAITS, heard=90_000)
-    assert (found.kind, found.since) == ("failed", NOW - 90_000)
+    assert (found.kind, found.since) == ("failed", NOW - FAILED)
     assert MISMATCH in found.message
     assert "Its last event is of " in found.message
     assert "region remove" not in found.message
+
+
+def test_a_region_whose_driver_failed_is_not_shown_as_live() -> None:
+    def state(code: str, **more: Any) -> str:
+        declined = Decline(checkpoint=7, at=NOW, code=code)
+        view = view_of(
+            record(state={"regions": {"EWR": region(ONE, 17, declined=declined, **more)}}), None, NOW
+        )
+        return state_of(view, "EWR")
+
+    assert state("query-failed") == "FAILED"
+    assert state("query-failed", fault=WAITS.problem) == "STALLED"
+    assert state("declined") == "live"
 
 
 def test_a_slow_checkpoint_is_no_failure() -> None:
