@@ -159,13 +159,16 @@ $(VENV)/.uv: requirements.lock
 
 $(VENV)/.installed: $(VENV)/.uv
 	@echo "Installing what requirements.lock names into $(VENV): 2.6 GB, some minutes, once."
-	@$(INSTALL) --python $(BIN)/python --require-hashes -r requirements.lock
+	@$(INSTALL) --python $(BIN)/python --require-hashes -r requirements.lock || { \
+	echo "uv could not; pip tries." >&2; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock; }
 	@touch $@
 
 # What the demo needs, in the versions of the lock file.
 $(VENV)/.demo: $(VENV)/.uv pyproject.toml $(SOURCES)
-	@echo "Installing what the demo needs into $(VENV): 1.1 GB, a minute or two, once."
-	@$(INSTALL) --python $(BIN)/python --constraint requirements.lock --build-constraint requirements.lock --editable ".[demo,delta,iceberg]"
+	@echo "Installing what the demo needs into $(VENV): 1.4 GB, a minute or two, once."
+	@$(INSTALL) --python $(BIN)/python --constraint requirements.lock --build-constraint requirements.lock \
+	--editable ".[demo,delta,iceberg]" || { echo "uv could not; pip installs all." >&2; $(MAKE) --no-print-directory sync; }
 	@touch $@
 
 # Strict: type checkers see the packages where the mapping of pyproject.toml puts them. The warnings are of files that
