@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 PACKAGES := about cli coordinator events failpoints kafka lakes listeners state_store writer_hooks
 SOURCES := $(shell find $(PACKAGES) -name '*.py' -not -path '*/__pycache__/*')
 CHECKED := $(PACKAGES) tests tools examples setup.py
-LOCKED := delta demo glue iceberg java object-stores openlineage otel postgres
+LOCKED := delta demo glue iceberg java msk object-stores openlineage otel postgres
 # uv takes a fifth of the time of pip. It reads no settings of pip, so it is told the index. A terminal shows the progress.
 INSTALL = index="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)}}"; \
 	$${index:+env UV_DEFAULT_INDEX="$$index"} $(BIN)/uv pip install $$(test -t 1 || echo --quiet)
@@ -16,6 +16,8 @@ UV := $(or $(shell command -v uv 2>/dev/null),$(BIN)/uv)
 FLIGHTS ?= 6000
 SEEDS ?= 200
 SPARKS ?= 3.5.9 4.0.5 4.1.4 4.2.1
+# Releases of Kafka beside the embedded one; each has a list of its jars in tests/kafka.
+KAFKAS ?= 3.9.2 4.0.2
 # The oldest release, on which `make test-all` runs a sample of tests.
 OLD_SPARK ?= $(firstword $(SPARKS))
 PYTHONS ?= 3.11 3.12 3.13
@@ -40,7 +42,7 @@ PARTS ?= 5
 # The tests start hundreds of processes, and pytest rewrites each of their files: both are kept from run to run.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: dist release-check demo simulate test test-all test-new-arrow test-sparks test-old-spark test-clusters test-pythons fast check format unit short-demo sync lock bench docs clean
+.PHONY: dist release-check demo simulate test test-all test-new-arrow test-sparks test-old-spark test-kafkas test-clusters test-pythons fast check format unit short-demo sync lock bench docs clean
 
 ## The whole demo: 336,776 flights, three regions, one table.
 demo: $(if $(wildcard $(VENV)/.installed),sync,$(VENV)/.demo)
@@ -59,7 +61,7 @@ fast: sync
 test-all: sync
 ifeq ($(PART),)
 	set -e; for part in $$(seq $(PARTS)); do $(MAKE) --no-print-directory test-all PART=$$part/$(PARTS); done
-	$(MAKE) --no-print-directory test-clusters test-old-spark test-new-arrow
+	$(MAKE) --no-print-directory test-clusters test-kafkas test-old-spark test-new-arrow
 else
 	$(PYTEST) --part $(PART) -q $(ARGS)
 endif
@@ -86,6 +88,11 @@ test-sparks: sync $(SPARKS:%=$(VENV)/spark-%/.installed)
 test-old-spark: sync $(VENV)/spark-$(OLD_SPARK)/.installed
 	PYTHONPATH=$(CURDIR)/$(VENV)/spark-$(OLD_SPARK) $(BIN)/python -m pytest -q -m old_spark $(FOREACH) \
 	-W default --disable-warnings $(ARGS)
+
+## What a broker decides, on other releases of Kafka: topics, tokens, clients, commits, retention.
+test-kafkas: sync
+	set -e; for each in $(KAFKAS); do SLUICEGATE_TEST_KAFKA_RELEASE=$$each $(BIN)/python -m pytest -q tests/kafka \
+	tests/integration/test_commit.py tests/integration/test_retention.py $(ARGS); done
 
 ## The examples for Ray and Dask.
 test-clusters: sync $(VENV)/clusters/.installed

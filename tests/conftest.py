@@ -24,7 +24,7 @@ from tests.iceberg_java.java import IcebergJava, RestCatalogServer, rest_catalog
 from tests.nessie import Nessie
 from tests.postgres import postgres_server
 from tests.s3proxy import S3Proxy, s3_server
-from tests.servers import kafka_server, redis_server
+from tests.servers import choose_release, kafka_server, redis_server
 from tests.spark_judge.judge import REASON, SKIPPED, SparkJudge
 
 # A slow machine is no defect: no example has a time limit, and none may take too long to be drawn.
@@ -71,6 +71,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption("--costs", action="store_true", help="print the seconds and the tests of each folder")
     parser.addoption("--part", metavar="K/N", help="run the K-th of N parts, and record its result")
+
+
+def pytest_configure() -> None:
+    """Choose the release of the brokers."""
+    choose_release()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

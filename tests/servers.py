@@ -13,10 +13,21 @@ from typing import Any, Final
 import redis
 import yaml
 
+from sluicegate.cli.local.jars import fetched_jars
 from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
 from tests.integration.waiting import wait_until
 
 COMPOSE_FILE: Final = Path(__file__).parents[1] / "docker-compose.yml"
+
+
+_RELEASE: Final = os.environ.get("SLUICEGATE_TEST_KAFKA_RELEASE")
+
+
+def choose_release() -> None:
+    """Have all brokers of the tests be of the release in the environment, which has a list of its jars."""
+    if _RELEASE:
+        listed = Path(__file__).parent / "kafka" / f"kafka-{_RELEASE}.jars"
+        EmbeddedKafka.jars = staticmethod(lambda: fetched_jars(f"Apache Kafka {_RELEASE}", listed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +51,7 @@ def kafka_server() -> Iterator[str]:
     given = os.environ.get("SLUICEGATE_TEST_KAFKA")
     if given:
         yield given
-    elif engine_answers():
+    elif not _RELEASE and engine_answers():
         with _kafka_container() as bootstrap:
             yield bootstrap
     else:

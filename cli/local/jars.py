@@ -18,7 +18,7 @@ from urllib.request import urlopen
 from sluicegate.cli.local.errors import FetchError, JavaError
 from sluicegate.installation import install_command
 
-KAFKA_VERSION: Final = "4.2.0"
+KAFKA_VERSION: Final = "4.4.0"
 MINIMUM_JAVA: Final = 17
 
 

@@ -15,7 +15,7 @@ import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import ClassVar, Final, Self
@@ -314,6 +314,12 @@ class EmbeddedKafka(EmbeddedServer):
     start_seconds: ClassVar[float] = 600.0
     stop_seconds: ClassVar[float] = 120.0
     poll_seconds: ClassVar[float] = 0.05
+    java_options: Sequence[str] = ()
+    """Further options of the JVM."""
+    jars: Callable[[], list[Path]] = staticmethod(kafka_jars)
+    """Gives those of the broker."""
+    plugins: Sequence[Path] = ()
+    """Further jars, such as policies."""
 
     def __init__(
         self,
@@ -336,14 +342,16 @@ class EmbeddedKafka(EmbeddedServer):
 
     def _prepare(self) -> Sequence[str]:
         java = find_java()
-        jars = kafka_jars()
+        jars = self.jars()
         self._archive = _ClassArchive(java, jars, self.data_dir / "classes.jsa")
         properties = self._write_properties()
-        base = [str(java.executable), *_JVM_OPTIONS]
-        class_path = ["-cp", os.pathsep.join(str(jar) for jar in jars)]
+        base = [str(java.executable), *_JVM_OPTIONS, *self.java_options]
+        # The archive is of the first jars, and holds for more.
+        class_path = ["-cp", os.pathsep.join(str(jar) for jar in (*jars, *self.plugins))]
         if not (self._log_dir / "meta.properties").exists():
             self._format([*base, *self._archive.use(), *class_path], properties)
-        return [*base, *self._archive.use_or_record(), *class_path, "kafka.Kafka", str(properties)]
+        archive = self._archive.use() if self.plugins else self._archive.use_or_record()
+        return [*base, *archive, *class_path, "kafka.Kafka", str(properties)]
 
     def _stopped_cleanly(self) -> None:
         if self._archive is not None:

@@ -42,7 +42,7 @@ LIBRARIES: Final[Mapping[str, Library]] = {
 """By format."""
 
 CONNECT: Final = Library(title="Kafka-Connect", version="1.11.0", program="Iceberg.java")
-"""Iceberg's sink for Kafka Connect, with a worker of the broker's version."""
+"""Iceberg's sink for Kafka Connect, with a worker that is no newer than the broker."""
 
 
 def compiled(library: Library, java: Java, classes: Path) -> str:
