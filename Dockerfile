@@ -20,7 +20,7 @@ RUN awk '/^uv==/ { found = 1 } found { print } found && !/\\$/ { exit }' require
 RUN --mount=type=cache,target=/var/cache/uv \
     uv pip install --python /opt/sluicegate --no-build --constraint requirements.lock \
         --requirements pyproject.toml --extra delta --extra iceberg --extra paimon --extra object-stores \
-        --extra glue --extra postgres --extra openlineage --extra otel
+        --extra glue --extra msk --extra postgres --extra openlineage --extra otel
 
 # setuptools, which builds the project, comes from the same lock file.
 COPY . .

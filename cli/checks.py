@@ -41,7 +41,7 @@ from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import patiently
 from sluicegate.kafka.internals import send_admin_request
 from sluicegate.kafka.permissions import Client, format_grants, lacking
-from sluicegate.kafka.topics import TopicError, verify_topics
+from sluicegate.kafka.topics import TopicError, find_fragility, inspect_topics
 from sluicegate.lakes.capabilities import Cleaner, GroupCommitter, NamesCleaner, NamesFolders, OpensNewest
 from sluicegate.lakes.maintenance import format_problems
 from sluicegate.lakes.port import (
@@ -58,7 +58,7 @@ from sluicegate.lakes.port import (
 from sluicegate.lakes.registry import adapter
 from sluicegate.lakes.storage import CannotPut, Uncertain
 from sluicegate.lakes.storages import OBJECT_SCHEMES, open_storage
-from sluicegate.state_store.redis_store import redis_client
+from sluicegate.state_store.redis_store import NO_CLUSTER, is_of_cluster, redis_client
 from sluicegate.texts import counted
 
 
@@ -126,7 +126,7 @@ async def check_kafka(settings: Settings) -> list[Finding]:
 async def _check_topics(settings: Settings) -> list[Finding]:
     specs = settings.kafka.topic_specs()
     try:
-        problems = await verify_topics(settings.kafka.bootstrap_servers, specs, security(settings))
+        problems, observed = await inspect_topics(settings.kafka.bootstrap_servers, specs, security(settings))
     except TopicError as error:
         return [problem("topics", str(error))]
     findings: list[Finding] = []
@@ -139,6 +139,8 @@ async def _check_topics(settings: Settings) -> list[Finding]:
             findings.append(find(f"topic {spec.name}", f"{each.wrong}. {remedy}"))
         if not wrong:
             findings.append(fine(f"topic {spec.name}", "exists, settings fit"))
+    if fragile := find_fragility(observed.values()):
+        findings.append(warning("replicas of the topics", fragile))
     return findings
 
 
@@ -401,6 +403,8 @@ async def check_redis(redis: RedisSettings | None) -> Finding:
             "ping, hget, hgetall, hset, sadd, srem, smembers, del, eval, evalsha, script, multi and exec",
         )
     except (RedisError, OSError) as error:
+        if is_of_cluster(error):
+            return problem("redis", f"{redis.shown}: {NO_CLUSTER}")
         state = "takes no writes" if isinstance(error, ResponseError) else "does not answer"
         return problem(
             "redis",

@@ -21,6 +21,7 @@ from aiokafka.errors import (
 from sluicegate.coordinator.replay.decisions import ReplayRefused
 from sluicegate.coordinator.settings.model import CannotServe, Settings, SettingsError
 from sluicegate.kafka.clients import started
+from sluicegate.kafka.internals import LoginRefused
 from sluicegate.kafka.permissions import Client, Permission, format_grants, lacking
 from sluicegate.kafka.topics import BrokersUnavailable, TopicError
 from sluicegate.lakes.port import TableRefused
@@ -61,6 +62,12 @@ class UserError(click.ClickException):
 def kafka_away(settings: Settings, error: BaseException) -> str:
     """Format the message for an unreachable Kafka, with a remedy."""
     text = _short(error)
+    if isinstance(error, LoginRefused) or isinstance(error.__cause__, LoginRefused):
+        refused = error if isinstance(error, LoginRefused) else error.__cause__
+        return (
+            f"Kafka at {settings.kafka.bootstrap_servers} refuses the login of this client: {refused}; check "
+            "kafka.security"
+        )
     # The client's message repeats the address in an unreadable form.
     detail = "" if _NO_BROKER in text else f" ({text})"
     return (

@@ -201,12 +201,14 @@ def create(context: click.Context, settings: Settings) -> None:
     created, problems = run_async(settings, _create(settings))
     for spec in settings.kafka.topic_specs():
         click.echo(f"{'created' if spec.name in created else 'exists '}  {spec.name}")
+        if left := created.get(spec.name):
+            click.echo(f"         left to the brokers, which do not take them: {', '.join(left)}")
     for problem in problems:
         click.echo(f"{'WARNING' if problem.warning else 'PROBLEM'}  {problem}")
     context.exit(0 if all(problem.warning for problem in problems) else 1)
 
 
-async def _create(settings: Settings) -> tuple[list[str], list[TopicProblem]]:
+async def _create(settings: Settings) -> tuple[dict[str, tuple[str, ...]], list[TopicProblem]]:
     where = (settings.kafka.bootstrap_servers, settings.kafka.topic_specs(), security(settings))
     created = await ensure_topics(*where)
     return created, await verify_topics(*where)

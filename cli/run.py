@@ -43,7 +43,7 @@ _FILE: Final = """\
 [kafka]
 bootstrap_servers = {kafka}  # host:port, several with commas
 # partitions = 12            # of new topics; the number never changes afterwards
-# replication_factor = 1     # of new topics; 3 where there are that many brokers
+# replication_factor = -1    # of new topics; -1: the brokers choose, and 3 is usual
 
 # Redis holds a view for dashboards. No decision depends on it.
 {hash}[redis]

@@ -10,9 +10,16 @@ from typing import Any, Final, Protocol, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaConnectionError, KafkaError
 
-from sluicegate.kafka.internals import Client, abandon_client, keep_lost_connection, pace_metadata
+from sluicegate.kafka.internals import (
+    Client,
+    abandon_client,
+    keep_lost_connection,
+    name_refused_logins,
+    pace_metadata,
+    refused_login,
+)
 from sluicegate.kafka.outages import quiet_clients
 
 # Randomized pauses between attempts.
@@ -80,15 +87,20 @@ class Startable(Protocol):
 async def start_client(client: Startable) -> None:
     """Start a client; raises the errors of its start. The caller stops the client, also after an error.
 
-    From then on, repeated lines of all clients of this process are few: see `quiet_clients`.
+    A client that the brokers do not let in raises LoginRefused. From then on, repeated lines of all clients
+    of this process are few: see `quiet_clients`.
     """
     quiet_clients()
+    name_refused_logins()
+    refused_login()
     if isinstance(client, Client):
         pace_metadata(client, _METADATA_PAUSE)
     try:
         await client.start()
     except BaseException as error:
         keep_lost_connection(error)
+        if isinstance(error, KafkaConnectionError) and (refused := refused_login()) is not None:
+            raise refused from error
         raise
 
 

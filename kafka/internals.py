@@ -5,19 +5,30 @@
 
 import asyncio
 from collections.abc import Collection
-from typing import Any, NamedTuple, TypeAlias
+from contextvars import ContextVar
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 from aiokafka.cluster import ClusterMetadata
-from aiokafka.conn import AIOKafkaConnection
+from aiokafka.conn import AIOKafkaConnection, BaseSaslAuthenticator, OAuthAuthenticator
+from aiokafka.errors import (
+    IllegalSaslStateError,
+    KafkaConnectionError,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanismError,
+)
 from aiokafka.record.default_records import _DefaultRecordBatchPy as RecordBatch
 from aiokafka.structs import OffsetAndMetadata
 
+from sluicegate.kafka.tokens import NoToken, TokenSource
+
 __all__ = [
+    "LOGIN_ERRORS",
     "Client",
     "EncodedRecords",
+    "LoginRefused",
     "RecordBatch",
     "abandon_client",
     "abort_connections",
@@ -25,8 +36,11 @@ __all__ = [
     "encoded_records",
     "fetch_committed",
     "keep_lost_connection",
+    "login_reason",
+    "name_refused_logins",
     "pace_metadata",
     "positions",
+    "refused_login",
     "send_admin_request",
     "sender_ended",
 ]
@@ -139,6 +153,78 @@ def keep_lost_connection(error: BaseException) -> None:
             if (lost := found.get("bootstrap_conn")) is not None:
                 found["self"]._conns["lost"] = lost
         trace = trace.tb_next
+
+
+LOGIN_ERRORS: Final = (
+    NoToken,
+    IllegalSaslStateError,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanismError,
+)
+"""Errors of a connection that the brokers did not let in, or that had no token to show."""
+_refused: ContextVar[BaseException | None] = ContextVar("refused", default=None)
+_connect = AIOKafkaConnection.connect
+_authenticator_oauth = AIOKafkaConnection.authenticator_oauth
+
+
+class LoginRefused(KafkaConnectionError):  # type: ignore[misc]
+    """The brokers do not let this client in. It may be tried again: a token or a user may come."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class _Answering(OAuthAuthenticator):  # type: ignore[misc]
+    """Answers the challenge of a broker that refuses a token, as RFC 7628 demands.
+
+    The library takes the challenge for success. The broker then closes the connection without a reason.
+    """
+
+    _challenged = False
+
+    async def step(self, payload: bytes | None) -> tuple[bytes, bool] | None:
+        if not (self._token_sent and payload) or self._challenged:
+            step: tuple[bytes, bool] | None = await super().step(payload)
+            return step
+        self._challenged = True
+        self._sasl_oauth_token_provider.refused()
+        return b"\x01", True
+
+
+def name_refused_logins() -> None:
+    """Have connections of this process tell why they are not let in. May be called again."""
+    AIOKafkaConnection.authenticator_oauth = _choose_authenticator
+    AIOKafkaConnection.connect = _connect_noting
+
+
+def _choose_authenticator(connection: AIOKafkaConnection) -> BaseSaslAuthenticator:
+    source = connection._sasl_oauth_token_provider
+    if isinstance(source, TokenSource):
+        return _Answering(sasl_oauth_token_provider=source)
+    return _authenticator_oauth(connection)
+
+
+async def _connect_noting(connection: AIOKafkaConnection) -> Any:
+    try:
+        return await _connect(connection)
+    except LOGIN_ERRORS as error:
+        _refused.set(error)
+        raise
+
+
+def refused_login() -> LoginRefused | None:
+    """Return why a start of a client in this task was not let in, once; None if that was not the reason.
+
+    The start itself tells only that no broker was reached.
+    """
+    error = _refused.get()
+    _refused.set(None)
+    return None if error is None else LoginRefused(login_reason(error))
+
+
+def login_reason(error: BaseException) -> str:
+    """Return the text of one of LOGIN_ERRORS, without the name of its class."""
+    return str(error.args[0] if error.args and error.args[0] else type(error).__name__)
 
 
 def pace_metadata(client: Client, pause: float) -> None:

@@ -7,6 +7,8 @@ import logging
 import time
 from typing import Final
 
+from sluicegate.kafka.internals import LOGIN_ERRORS, login_reason
+
 _log = logging.getLogger(__name__)
 
 GRACE: Final = 2.0
@@ -51,6 +53,12 @@ ROUTINE: Final = ("Heartbeat failed for group", "Heartbeat failed: local member_
 """Prefixes of messages during a rebalance; they are no sign of an outage."""
 
 
+_LASTS: Final = (
+    "(%s), for %d s now; it is tried again and again, and nothing is lost. Said again in %d s, if it lasts"
+)
+AWAY: Final = f"Kafka does not answer {_LASTS}"
+REFUSED: Final = f"Kafka refuses the login {_LASTS}"
+
 MOST_TEXTS: Final = 500
 """Different texts that each count, such as one for each topic; of later ones, one of each message."""
 
@@ -64,24 +72,27 @@ class Outage:
     def __init__(self) -> None:
         self._since: float | None = None
         self._said = False
+        self._refused = False
         self._last = 0.0
         self._next = 0.0
         self._pause = FIRST_PAUSE
 
-    def trouble(self, detail: str, now: float | None = None) -> None:
-        """Take note of a sign that Kafka does not answer."""
+    def trouble(self, detail: str, now: float | None = None, *, refused: bool = False) -> None:
+        """Take note of a sign that Kafka does not answer; that it refuses the login is said at once."""
         now = time.monotonic() if now is None else now
         if self._since is None or now - self._last > (OVER if self._said else QUIET):
-            self._since, self._said = now, False
+            self._since, self._said, self._refused = now, False, False
             self._next, self._pause = now + GRACE, FIRST_PAUSE
         self._last = now
+        if refused and not self._refused:
+            self._next = now
+        self._refused = self._refused or refused
         if now < self._next:
             return
         self._said = True
         self._next = now + self._pause
         _log.warning(
-            "Kafka does not answer (%s), for %d s now; it is tried again and again, and nothing is lost. "
-            "Said again in %d s, if it lasts",
+            REFUSED if refused else AWAY,
             detail,
             now - self._since,
             self._pause,
@@ -111,7 +122,12 @@ class ConnectionNoise(logging.Filter):
         if not text.startswith(NOISE + ROUTINE):
             return True
         if text.startswith(NOISE):
-            self._outage.trouble(record.getMessage())
+            found = record.args if isinstance(record.args, tuple) else ()
+            refused = next((each for each in found if isinstance(each, LOGIN_ERRORS)), None)
+            if refused is not None:
+                self._outage.trouble(login_reason(refused), refused=True)
+            else:
+                self._outage.trouble(record.getMessage())
         return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
 
 

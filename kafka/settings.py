@@ -4,18 +4,28 @@ The service fills the model from its settings, the writer hooks fill it from the
 the names of fields in backticks, so that the hooks can replace them by the names of options.
 """
 
-import asyncio
 import re
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from urllib.parse import urlsplit
 
-from aiokafka.abc import AbstractTokenProvider
-from aiokafka.errors import KafkaConnectionError
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretStr, model_validator
 
+from sluicegate.installation import install_command
+from sluicegate.kafka.tokens import (
+    TokenFile,
+    TokenSource,
+    msk_tokens,
+    oidc_tokens,
+    parse_extensions,
+    signer_installed,
+)
+
 _PREAMBLE: Final = re.compile(r"^Value error, |^(Input|String) should(?= )")
+_EVENT_HUBS: Final = ".servicebus."
+"""Part of the names of its hosts, in each cloud of Azure."""
 _PEM: Final = "give PEM files, and `key_password` if the key has one"
 
 
@@ -70,8 +80,36 @@ def _check_named(value: object) -> object:
     return value
 
 
+def _check_address(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        usable = parts.scheme in ("https", "http") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        usable = False
+    if not usable or parts.username is not None or parts.password is not None or parts.fragment:
+        raise ValueError("must look like https://host/path, without user and password")
+    return value
+
+
+def _check_extensions(value: str) -> str:
+    parse_extensions(value)
+    return value
+
+
 Text = Annotated[str, Field(min_length=1)]
+_Address = Annotated[str, AfterValidator(_check_address)]
+_Extensions = Annotated[str, AfterValidator(_check_extensions)]
+_Region = Annotated[str, Field(pattern="^[a-z]{2}(-[a-z]+)+-[0-9]+$")]
 _File = Annotated[Path, BeforeValidator(_check_named)]
+
+
+_SOURCES: Final = {
+    "file": ("token_file",),
+    "oidc": ("token_url", "token_client", "token_secret_file", "token_scope", "token_extensions"),
+    "aws-msk-iam": ("token_region",),
+}
+"""The fields of each source of tokens."""
+_OPTIONAL: Final = ("token_scope", "token_extensions")
 
 
 class Security(BaseModel, extra="forbid", frozen=True, hide_input_in_errors=True):
@@ -90,8 +128,22 @@ class Security(BaseModel, extra="forbid", frozen=True, hide_input_in_errors=True
     """Password for PLAIN and SCRAM."""
     password_file: _File | None = None
     """A file with the password, in its place."""
+    token_source: Literal["file", "oidc", "aws-msk-iam"] = "file"  # noqa: S105
+    """Source of the tokens of OAUTHBEARER. oidc: client credentials of OAuth 2.0. aws-msk-iam: AWS signs."""
     token_file: _File | None = None
-    """A file with the token of OAUTHBEARER, read again for each connection."""
+    """For file: it has the token, and is read again for each connection."""
+    token_url: _Address | None = None
+    """For oidc: the token endpoint. Authorities of the system and of `ca_file` are trusted."""
+    token_client: Text | None = None
+    """For oidc: id of the client."""
+    token_secret_file: _File | None = None
+    """For oidc: a file with the secret of the client, read again for each token."""
+    token_scope: Text | None = None
+    """For oidc: scope of the tokens, several with blanks."""
+    token_extensions: _Extensions = ""
+    """For oidc: `name=value`, several with commas, sent to the brokers with the token."""
+    token_region: _Region | None = None
+    """For aws-msk-iam: region of the brokers, such as eu-central-1."""
     kerberos_service_name: Text = "kafka"
     """First part of the principal of the brokers, for GSSAPI."""
     ca_file: _File | None = None
@@ -118,16 +170,30 @@ class Security(BaseModel, extra="forbid", frozen=True, hide_input_in_errors=True
             raise ValueError(
                 f"{self.protocol} with {self.mechanism} needs `username` and `password` (or `password_file`)"
             )
-        if sasl and self.mechanism == "OAUTHBEARER" and self.token_file is None:
-            raise ValueError(f"{self.protocol} with OAUTHBEARER needs `token_file`")
-        if not sasl and (self.username is not None or self.token_file is not None):
+        given = [name for names in _SOURCES.values() for name in names if getattr(self, name)]
+        if not sasl and (self.username is not None or given):
             raise ValueError(
-                f"`username` or `token_file` is set, but with the protocol {self.protocol} nobody would ask "
-                "for it; set `protocol` to SASL_SSL (or SASL_PLAINTEXT)"
+                f"`{(given or ['username'])[0]}` is set, but with the protocol {self.protocol} nobody would "
+                "ask for it; set `protocol` to SASL_SSL (or SASL_PLAINTEXT)"
             )
+        if sasl and self.mechanism == "OAUTHBEARER":
+            self._complete_source(given)
+        elif given or self.token_source != "file":  # noqa: S105
+            raise ValueError(f"`{(given or ['token_source'])[0]}` is set, but `mechanism` is not OAUTHBEARER")
         if self.key_file is not None and self.certificate_file is None:
             raise ValueError("`key_file` is set, but `certificate_file` is not; set both or none")
         return self
+
+    def _complete_source(self, given: list[str]) -> None:
+        source, own = self.token_source, _SOURCES[self.token_source]
+        lacks = [name for name in own if name not in _OPTIONAL and name not in given]
+        if lacks:
+            raise ValueError(
+                f"{self.protocol} with OAUTHBEARER and the source {source} needs "
+                f"{' and '.join(f'`{name}`' for name in lacks)}"
+            )
+        if other := [name for name in given if name not in own]:
+            raise ValueError(f"`{other[0]}` is set, but `token_source` is {source}, which does not use it")
 
     def client_options(self) -> dict[str, Any]:
         """Return the keyword arguments for clients of aiokafka. Reads files; raises UnusableFile."""
@@ -137,11 +203,32 @@ class Security(BaseModel, extra="forbid", frozen=True, hide_input_in_errors=True
             options["sasl_plain_username"] = self.username
             options["sasl_plain_password"] = self._secret("password")
             options["sasl_kerberos_service_name"] = self.kerberos_service_name
-            if self.mechanism == "OAUTHBEARER" and self.token_file is not None:
-                options["sasl_oauth_token_provider"] = TokenFile(self.token_file)
+            if self.mechanism == "OAUTHBEARER":
+                options["sasl_oauth_token_provider"] = self._tokens()
         if self.protocol.endswith("SSL"):
             options["ssl_context"] = self._ssl_context()
         return options
+
+    def _tokens(self) -> TokenSource:
+        if self.token_region is not None:
+            if not signer_installed():
+                raise UnusableFile("token_source", f"aws-msk-iam needs {install_command('msk')}")
+            return msk_tokens(self.token_region)
+        if (
+            self.token_url is not None
+            and self.token_client is not None
+            and self.token_secret_file is not None
+        ):
+            return oidc_tokens(
+                self.token_url,
+                self.token_client,
+                self.token_secret_file,
+                self.token_scope or "",
+                self.token_extensions,
+                self.ca_file,
+            )
+        # The settings are complete, so it is the third source.
+        return TokenFile(self.token_file or Path())
 
     def _secret(self, name: Literal["password", "key_password"]) -> str | None:
         given: SecretStr | None = getattr(self, name)
@@ -174,6 +261,11 @@ def _check_servers(value: str) -> str:
         host, _, port = server.rpartition(":")
         if not (host and port.isascii() and port.isdigit() and 0 < int(port) < 65_536) or "/" in host:
             raise ValueError("must be host:port, several with commas")
+        if _EVENT_HUBS in host:
+            raise ValueError(
+                "must not be Azure Event Hubs: its topics are not compacted, and events that wait are "
+                "deleted after 90 days; see docs/kafka.md"
+            )
     return ",".join(servers)
 
 
@@ -200,22 +292,3 @@ class Connection(BaseModel, extra="forbid", frozen=True, hide_input_in_errors=Tr
             "request_timeout_ms": round(self.request_timeout * 1000),
             **self.security.client_options(),
         }
-
-
-class TokenFile(AbstractTokenProvider):  # type: ignore[misc]
-    """Reads the token for each connection, so that a renewed one counts without a restart."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    async def token(self) -> str:
-        """Return the token. Raises KafkaConnectionError, which is tried again, while there is none."""
-        try:
-            text = (await asyncio.to_thread(self._path.read_text, encoding="utf-8")).strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise KafkaConnectionError(
-                f"the token file {self._path} cannot be read: {error.__class__.__name__}"
-            ) from error
-        if not text:
-            raise KafkaConnectionError(f"the token file {self._path} is empty")
-        return text

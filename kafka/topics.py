@@ -2,16 +2,20 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import (
+    InvalidConfigurationError,
+    InvalidRequestError,
     KafkaError,
+    PolicyViolationError,
     TopicAlreadyExistsError,
     TopicAuthorizationFailedError,
     for_code,
@@ -19,6 +23,7 @@ from aiokafka.errors import (
 
 from sluicegate.kafka.authorized import hidden_topics
 from sluicegate.kafka.clients import patiently, started
+from sluicegate.kafka.internals import LoginRefused
 
 # Requirements on the topics, as data that checks itself and names the remedy of each problem.
 
@@ -40,7 +45,10 @@ class TopicSpec:
     role: TopicRole
     partitions: int
     replication_factor: int
+    """BROKERS_FACTOR: the brokers choose it."""
     settings: Mapping[str, str]
+    besides: Mapping[str, str] = field(default_factory=dict)
+    """Settings that are asked for where the brokers take them; `settings` are needed."""
 
     @property
     def aligned(self) -> bool:
@@ -83,7 +91,7 @@ class Requirement:
     roles: frozenset[TopicRole]
     holds: Callable[[str, TopicSpec, ObservedTopic], bool]
     because: str
-    wanted: Callable[[str, TopicSpec], str] = lambda setting, spec: spec.settings[setting]
+    wanted: Callable[[str, TopicSpec], str] = lambda setting, spec: {**spec.settings, **spec.besides}[setting]
     warning: bool = False
 
 
@@ -158,7 +166,7 @@ REQUIREMENTS: Final = (
         ALL,
         lambda value, _, topic: int(value) <= topic.replicas,
         "there are fewer replicas than that, so nothing can be written",
-        lambda _, spec: spec.settings.get("min.insync.replicas", "1"),
+        lambda _, spec: spec.besides.get("min.insync.replicas", "1"),
     ),
 )
 
@@ -179,12 +187,15 @@ def _missing(
 ) -> Iterator[TopicProblem]:
     for spec in specs:
         if spec.name not in observed:
-            settings = " ".join(f"--config {key}={value}" for key, value in sorted(spec.settings.items()))
+            asked = sorted({**spec.settings, **spec.besides}.items())
+            settings = " ".join(f"--config {key}={value}" for key, value in asked)
+            factor = spec.replication_factor
+            copies = "" if factor == BROKERS_FACTOR else f"--replication-factor {factor} "
             yield TopicProblem(
                 spec.name,
                 "the topic does not exist, or this client may not describe it",
                 f"Create it: kafka-topics.sh --bootstrap-server {servers} --create --topic {spec.name} "
-                f"--partitions {spec.partitions} --replication-factor {spec.replication_factor} {settings}",
+                f"--partitions {spec.partitions} {copies}{settings}",
                 missing=True,
             )
 
@@ -235,7 +246,37 @@ def _misconfigured(
             )
 
 
+def find_fragility(observed: Iterable[ObservedTopic]) -> str:
+    """Return in words what the topics do not survive; empty if they survive a lost broker."""
+    found = list(observed)
+    replicas = min((each.replicas for each in found), default=REPLICAS)
+    shown = [int(value) for each in found if (value := each.settings.get("min.insync.replicas"))]
+    in_sync = min(shown, default=IN_SYNC)
+    if replicas == 1:
+        return (
+            "1 replica, where 3 are usual: a broker that is lost takes acknowledged events with it, and each "
+            "stream then continues from its table. While it is away, nothing is written"
+        )
+    if in_sync < IN_SYNC:
+        return (
+            f"min.insync.replicas is {in_sync}, where 2 are needed: an event may be acknowledged while one "
+            "broker alone has it, and is gone if that one is lost"
+        )
+    if replicas <= max(shown, default=IN_SYNC):
+        return (
+            f"{replicas} replicas, and min.insync.replicas is {max(shown, default=IN_SYNC)}: while one "
+            "broker is away, nothing is written, so nothing is committed. With 3 and 2 it goes on"
+        )
+    return ""
+
+
 DAY_MS: Final = 86_400_000
+BROKERS_FACTOR: Final = -1
+"""Replication factor that leaves the choice to the brokers."""
+REPLICAS: Final = 3
+IN_SYNC: Final = 2
+_READ_MS: Final = 2_000
+TIMESTAMPS: Final = "message.timestamp.type"
 MAX_MESSAGE_BYTES: Final = 1_048_588
 """Kafka's own default, so a broker with default settings is sufficient."""
 STATE_MESSAGE_BYTES: Final = 4 << 20
@@ -245,9 +286,8 @@ DEAD_LETTER_EXTRA_BYTES: Final = 65_536
 
 # The coordinators delete the events that nobody needs; see `coordinator/stream/retention.py`.
 _UNLIMITED: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-_COMPACTED: Final = {
-    "cleanup.policy": "compact",
-    # Recovery reads a whole partition, so keep its uncompacted tail short.
+# Recovery reads a whole partition, so keep its uncompacted tail short.
+_SHORT_TAIL: Final = {
     "segment.bytes": "67108864",
     "segment.ms": "3600000",
     "min.cleanable.dirty.ratio": "0.1",
@@ -311,7 +351,7 @@ def topic_specs(
     names: TopicNames,
     *,
     partitions: int = 12,
-    replication_factor: int = 1,
+    replication_factor: int = BROKERS_FACTOR,
     retention_ms: int = 7 * DAY_MS,
     dead_letter_retention_ms: int = 90 * DAY_MS,
     max_message_bytes: int = MAX_MESSAGE_BYTES,
@@ -319,28 +359,42 @@ def topic_specs(
     """Return the desired properties of the four topics of a deployment.
 
     Events, commits and state have `partitions` each: a stream has the same partition number in all three.
-    Raises ValueError if a number is below 1.
+    Raises ValueError if a number is below 1, unless the brokers choose the replication factor.
     """
-    if partitions < 1 or replication_factor < 1:
+    if partitions < 1 or (replication_factor < 1 and replication_factor != BROKERS_FACTOR):
         raise ValueError("partitions and replication factor must be 1 or more")
-    durable = {"min.insync.replicas": "2"} if replication_factor > 1 else {}
     sized = {"max.message.bytes": str(max_message_bytes)}
-    append_time = {"message.timestamp.type": "LogAppendTime"}
+    append_time = {TIMESTAMPS: "LogAppendTime"}
     by_time = {**_UNLIMITED, "retention.ms": str(retention_ms)}
-    ordered = {**append_time, **sized, **durable, "unclean.leader.election.enable": "false"}
-    records = {**_COMPACTED, **ordered, "max.message.bytes": str(largest_state_message(max_message_bytes))}
-    dead_letters = {
-        "cleanup.policy": "delete",
-        "retention.ms": str(dead_letter_retention_ms),
-        "max.message.bytes": str(max_message_bytes + DEAD_LETTER_EXTRA_BYTES),
-        **durable,
+    ordered = {**append_time, **sized}
+    records = {
+        **append_time,
+        "cleanup.policy": "compact",
+        "max.message.bytes": str(largest_state_message(max_message_bytes)),
     }
-    return (
-        TopicSpec(names.events, TopicRole.EVENTS, partitions, replication_factor, {**_UNLIMITED, **ordered}),
-        TopicSpec(names.commits, TopicRole.COMMITS, partitions, replication_factor, {**by_time, **ordered}),
-        TopicSpec(names.state, TopicRole.STATE, partitions, replication_factor, records),
-        TopicSpec(names.dead_letters, TopicRole.DEAD_LETTERS, 1, replication_factor, dead_letters),
+    letters = {
+        "cleanup.policy": "delete",
+        "max.message.bytes": str(max_message_bytes + DEAD_LETTER_EXTRA_BYTES),
+    }
+    durable = {"min.insync.replicas": str(IN_SYNC)} if replication_factor > 1 else {}
+    clean = {**durable, "unclean.leader.election.enable": "false"}
+    kept = {**durable, "retention.ms": str(dead_letter_retention_ms)}
+    return tuple(
+        TopicSpec(name, role, count, replication_factor, needed, besides)
+        for name, role, count, needed, besides in (
+            (names.events, TopicRole.EVENTS, partitions, {**_UNLIMITED, **ordered}, clean),
+            (names.commits, TopicRole.COMMITS, partitions, {**by_time, **ordered}, clean),
+            (names.state, TopicRole.STATE, partitions, records, {**clean, **_SHORT_TAIL}),
+            (names.dead_letters, TopicRole.DEAD_LETTERS, 1, letters, kept),
+        )
     )
+
+
+class Inspection(NamedTuple):
+    """The topics as they are, and what endangers the protocol."""
+
+    problems: list[TopicProblem]
+    observed: Mapping[str, ObservedTopic]
 
 
 async def ensure_topics(
@@ -349,32 +403,87 @@ async def ensure_topics(
     client_settings: Mapping[str, Any] = _NO_SETTINGS,
     *,
     seconds: float = 30.0,
-) -> list[str]:
-    """Create the missing topics, and wait until they have leaders. Return the names of the created topics.
+) -> dict[str, tuple[str, ...]]:
+    """Create the missing topics, and wait until they have leaders.
 
-    Existing topics are never altered. If an aligned topic exists, the others get its number of partitions.
-    `client_settings` are passed to aiokafka unchanged (security_protocol, ssl_context, sasl_mechanism ...).
-    Raises TopicsRefused or BrokersUnavailable.
+    Return the names of the created topics, each with the settings that the brokers did not take. The brokers
+    judge all topics before one is made. Existing topics are never altered. If an aligned topic exists, the
+    others get its number of partitions. `client_settings` are passed to aiokafka unchanged
+    (security_protocol, ssl_context, sasl_mechanism ...). Raises TopicsRefused or BrokersUnavailable.
     """
     async with _admin(bootstrap_servers, client_settings, seconds) as admin:
         existing = await _partitions(admin)
         missing = [spec for spec in specs if spec.name not in existing]
         if not missing:
-            return []
+            return {}
         counts = [len(existing[spec.name]) for spec in specs if spec.aligned and spec.name in existing]
-        new = [
-            NewTopic(
-                name=spec.name,
-                num_partitions=counts[0] if spec.aligned and counts else spec.partitions,
-                replication_factor=spec.replication_factor,
-                topic_configs=dict(spec.settings),
+        durable = {"min.insync.replicas": str(IN_SYNC)} if await _brokers_factor(admin) > 1 else {}
+        asked = {
+            spec.name: replace(
+                spec,
+                partitions=counts[0] if spec.aligned and counts else spec.partitions,
+                besides={
+                    **(durable if spec.replication_factor == BROKERS_FACTOR else {}),
+                    **spec.besides,
+                },
             )
             for spec in missing
-        ]
-        response = await patiently(lambda: admin.create_topics(new, timeout_ms=int(seconds * 1000)))
-        created = _created(response.topic_errors)
-        await _await_leaders(admin, {spec.name for spec in missing})
-        return created
+        }
+        taken = await _taken(admin, asked.values())
+        wanted = [(each, {**each.settings, **taken[each.name]}) for each in asked.values()]
+        _judge(await _create(admin, wanted))
+        await _await_leaders(admin, set(asked))
+        return {name: tuple(sorted(each.besides.keys() - taken[name].keys())) for name, each in asked.items()}
+
+
+async def _brokers_factor(admin: AIOKafkaAdminClient) -> int:
+    """Return the replication factor of topics that name none; 1 if the brokers do not tell."""
+    try:
+        node = (await patiently(admin.describe_cluster))["brokers"][0]["node_id"]
+        asked = [ConfigResource(ConfigResourceType.BROKER, str(node))]
+        for response in await admin.describe_configs(asked):
+            for code, _, _, _, entries, *_ in response.resources:
+                told = {entry[0]: entry[1] for entry in entries}
+                return 1 if code else int(told.get("default.replication.factor") or 1)
+    except (KafkaError, LookupError, ValueError):
+        pass
+    return 1
+
+
+async def _taken(admin: AIOKafkaAdminClient, specs: Collection[TopicSpec]) -> dict[str, Mapping[str, str]]:
+    """Return the settings besides the needed ones that the brokers take, by topic. Nothing is made.
+
+    Raises TopicsRefused if they do not take a topic with those that are needed.
+    """
+    answers = await _create(admin, [(each, {**each.settings, **each.besides}) for each in specs], dry=True)
+    refused = [each for each in specs if answers[each.name][0] in _OF_SETTINGS]
+    _judge({name: answer for name, answer in answers.items() if answer[0] not in _OF_SETTINGS})
+    if not refused:
+        return {each.name: each.besides for each in specs}
+    _judge(await _create(admin, [(each, each.settings) for each in refused], dry=True))
+    taken: dict[str, Mapping[str, str]] = {each.name: each.besides for each in specs if each not in refused}
+    for each in refused:
+        fine: dict[str, str] = {}
+        for name, value in each.besides.items():
+            wider = {**fine, name: value}
+            if (await _create(admin, [(each, {**each.settings, **wider})], dry=True))[each.name][0] == 0:
+                fine = wider
+        taken[each.name] = fine
+    return taken
+
+
+async def _create(
+    admin: AIOKafkaAdminClient, wanted: Sequence[tuple[TopicSpec, Mapping[str, str]]], *, dry: bool = False
+) -> dict[str, tuple[int, str]]:
+    """Create topics with these settings, or have the brokers judge them. Return code and message of each."""
+    new = []
+    for spec, settings in wanted:
+        topic = NewTopic(spec.name, spec.partitions, 1, topic_configs=dict(settings))
+        # Its constructor refuses what leaves the choice to the brokers.
+        topic.replication_factor = spec.replication_factor
+        new.append(topic)
+    response = await patiently(lambda: admin.create_topics(new, validate_only=dry))
+    return {topic: (code, next(iter(message), None) or "") for topic, code, *message in response.topic_errors}
 
 
 async def verify_topics(
@@ -388,12 +497,32 @@ async def verify_topics(
 
     Only differences that endanger the protocol are problems. Raises TopicsRefused or BrokersUnavailable.
     """
+    return (await inspect_topics(bootstrap_servers, specs, client_settings, seconds=seconds)).problems
+
+
+async def inspect_topics(
+    bootstrap_servers: str,
+    specs: Sequence[TopicSpec],
+    client_settings: Mapping[str, Any] = _NO_SETTINGS,
+    *,
+    seconds: float = 30.0,
+) -> Inspection:
+    """Return the topics as they are, and their problems; see `verify_topics`."""
     async with _admin(bootstrap_servers, client_settings, seconds) as admin:
         existing = await _partitions(admin)
         present = [spec.name for spec in specs if spec.name in existing]
         settings = await _settings(admin, present)
         absent = [spec.name for spec in specs if spec.name not in existing]
-        hidden = await patiently(lambda: hidden_topics(admin, absent))
+        unseen = await patiently(lambda: hidden_topics(admin, absent))
+        untold = [
+            spec.name
+            for spec in specs
+            if spec.aligned and spec.name in settings and TIMESTAMPS not in settings[spec.name]
+        ]
+        for name in untold:
+            options = {**client_settings, "bootstrap_servers": bootstrap_servers}
+            if proven := await _stamped(options, name, len(existing[name])):
+                settings[name][TIMESTAMPS] = proven
     observed = {
         name: ObservedTopic(
             partitions=len(existing[name]),
@@ -403,7 +532,34 @@ async def verify_topics(
         for name in present
     }
     found = find_problems(specs, observed, bootstrap_servers)
-    return [_hidden(each.topic) if each.missing and each.topic in hidden else each for each in found]
+    problems = [_hidden(each.topic) if each.missing and each.topic in unseen else each for each in found]
+    return Inspection(
+        problems + [_unproven(each) for each in untold if TIMESTAMPS not in settings[each]], observed
+    )
+
+
+async def _stamped(options: Mapping[str, Any], topic: str, partitions: int) -> str:
+    """Return the kind of timestamps of the newest message of a topic; empty without a message."""
+    places = [TopicPartition(topic, number) for number in range(partitions)]
+    consumer = AIOKafkaConsumer(**options, enable_auto_commit=False, auto_offset_reset="none")
+    async with started(consumer):
+        begins, ends = await consumer.beginning_offsets(places), await consumer.end_offsets(places)
+        for place in places:
+            if ends[place] > begins[place]:
+                consumer.assign([place])
+                consumer.seek(place, ends[place] - 1)
+                for record in (await consumer.getmany(place, timeout_ms=_READ_MS)).get(place, ()):
+                    return "LogAppendTime" if record.timestamp_type == 1 else "CreateTime"
+    return ""
+
+
+def _unproven(topic: str) -> TopicProblem:
+    return TopicProblem(
+        topic,
+        f"the brokers do not show {TIMESTAMPS}, and the topic has no message that would prove it",
+        "Look at it with the tools of the service: it has to be LogAppendTime. A later check reads a message",
+        warning=True,
+    )
 
 
 def _hidden(topic: str) -> TopicProblem:
@@ -434,6 +590,11 @@ async def _admin(
             yield admin
     except TimeoutError as error:
         raise BrokersUnavailable(f"Kafka at {bootstrap_servers} did not answer within {seconds} s") from error
+    except LoginRefused as error:
+        raise BrokersUnavailable(
+            f"Kafka at {bootstrap_servers} refuses the login of this client: {error}; check the security "
+            "settings"
+        ) from error
     except KafkaError as error:
         if error.retriable:
             raise BrokersUnavailable(
@@ -465,21 +626,27 @@ async def _settings(admin: AIOKafkaAdminClient, topics: Iterable[str]) -> dict[s
     return found
 
 
-def _created(results: Iterable[tuple[Any, ...]]) -> list[str]:
-    created: list[str] = []
-    for topic, code, *message in results:
-        if code == 0:
-            created.append(topic)
+_OF_SETTINGS: Final = frozenset(
+    each.errno for each in (InvalidConfigurationError, InvalidRequestError, PolicyViolationError)
+)
+
+
+def _judge(answers: Mapping[str, tuple[int, str]]) -> None:
+    """Raise TopicsRefused or BrokersUnavailable for a topic that the brokers do not make."""
+    for topic, (code, message) in answers.items():
         # Another client may create the topic at the same time; the result is the same.
-        elif code != TopicAlreadyExistsError.errno:
-            error = for_code(code)
-            text = f"the topic {topic} cannot be created: {message[0] if message else error.description}"
-            if error.retriable:
-                raise BrokersUnavailable(text)
-            if error is TopicAuthorizationFailedError:
-                raise TopicsRefused(f"{text}. Grant this client CREATE on the topic {topic}")
-            raise TopicsRefused(f"{text}; change the setting, or create the topic yourself")
-    return created
+        if code in (0, TopicAlreadyExistsError.errno):
+            continue
+        error = for_code(code)
+        text = f"the topic {topic} cannot be created: {message or error.description}"
+        if error.retriable:
+            raise BrokersUnavailable(text)
+        if error is TopicAuthorizationFailedError:
+            raise TopicsRefused(f"{text}. Grant this client CREATE on the topic {topic}")
+        raise TopicsRefused(
+            f"{text}; change kafka.replication_factor or the setting, or create the topic yourself. No topic "
+            "was created"
+        )
 
 
 async def _await_leaders(admin: AIOKafkaAdminClient, names: set[str]) -> None:

@@ -10,18 +10,35 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from typing import Any, Final, cast
+from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 from redis.asyncio import Redis, SSLConnection
+from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
-from redis.exceptions import MasterDownError, ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import (
+    AskError,
+    ClusterCrossSlotError,
+    ClusterDownError,
+    MasterDownError,
+    MovedError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
 
 from sluicegate.state_store.port import Stamp, StateStoreUnavailable, StreamView, UnreadableView
 
 _PIECE: Final = 50
 """Views that are read in one exchange."""
 _READ_ONLY: Final = "read only replica"
+_OF_CLUSTERS: Final = (AskError, ClusterCrossSlotError, ClusterDownError, MovedError)
+NO_CLUSTER: Final = (
+    "it runs in cluster mode, which is not supported: a view and the set of streams are written in one step. "
+    "Use one server, or one with replicas and Sentinels"
+)
 _TEXTS: Final = frozenset(
     {"stream", "commit_user", "table", "table_identity", "owner", "partial", "single_region"}
 )
@@ -85,22 +102,48 @@ class _FreshTls(SSLConnection):
         await super().connect()  # type: ignore[no-untyped-call]
 
 
+class _Primary(SentinelConnectionPool):
+    """Connections to the primary that Sentinels name; those to the Sentinels end with them."""
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        for each in self.sentinel_manager.sentinels:
+            await each.aclose()
+
+
 def redis_client(url: str, timeout: float, options: Mapping[str, Any], **more: Any) -> Redis:
     """Return a client of Redis or Valkey. It does not retry: a commit must not wait for a view.
 
-    `timeout` is in seconds; `options` and `more` are for `Redis.from_url`.
+    `timeout` is in seconds; `options` and `more` are for `Redis.from_url`. With the option `sentinels`, pairs
+    of host and port, the host of `url` is the name of the primary.
     """
-    client: Redis = Redis.from_url(
-        url,
-        socket_timeout=timeout,
-        socket_connect_timeout=timeout,
-        retry=Retry(NoBackoff(), 0),
-        **options,
-        **more,
-    )
+    patience = {
+        "socket_timeout": timeout,
+        "socket_connect_timeout": timeout,
+        "retry": Retry(NoBackoff(), 0),
+    }
+    own = dict(options)
+    if sentinels := own.pop("sentinels", ()):
+        # The library's parser would change the case of a name.
+        name = named_primary(url)
+        given = {key: value for key, value in parse_url(url).items() if key not in ("host", "port")}
+        manager = Sentinel(sentinels, sentinel_kwargs=patience, **given, **patience, **own, **more)
+        primary: Redis = manager.master_for(name, connection_pool_class=_Primary)
+        return primary
+    client: Redis = Redis.from_url(url, **patience, **own, **more)
     if client.connection_pool.connection_class is SSLConnection:
         client.connection_pool.connection_class = _FreshTls
     return client
+
+
+def named_primary(url: str) -> str:
+    """Return the host of an address as it is written: with Sentinels, the name of the primary."""
+    return urlsplit(url).netloc.rpartition("@")[2].partition(":")[0]
+
+
+def is_of_cluster(error: Exception) -> bool:
+    """Return True for an answer that only a server in cluster mode gives."""
+    return isinstance(error, _OF_CLUSTERS) or str(error).startswith(("CROSSSLOT", "MOVED ", "CLUSTERDOWN"))
 
 
 class RedisStateStore:
@@ -224,7 +267,8 @@ class RedisStateStore:
             raise StateStoreUnavailable(f"Redis did not answer within {self._timeout:g} s") from error
         except (RedisError, OSError) as error:
             await self._leave_replica(error)
-            raise StateStoreUnavailable(f"Redis failed: {error}") from error
+            reason = NO_CLUSTER if is_of_cluster(error) else error
+            raise StateStoreUnavailable(f"Redis failed: {reason}") from error
 
     async def _leave_replica(self, error: Exception) -> None:
         """Close the connections after an answer of a replica, so that the next call asks for the primary.

@@ -35,7 +35,7 @@ from sluicegate.events.problems import Problem
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import arm_from, hit
 from sluicegate.kafka.clients import spread, start_client, stop_client
-from sluicegate.kafka.internals import abort_connections
+from sluicegate.kafka.internals import LoginRefused, abort_connections
 from sluicegate.kafka.outages import KAFKA, quiet_clients
 from sluicegate.kafka.permissions import grant_of_job
 from sluicegate.writer_hooks.errors import EventTooLarge, PublishFailed, TopicMissing
@@ -196,6 +196,7 @@ class Publisher:
         work: Callable[[AIOKafkaProducer], Coroutine[Any, Any, T]],
     ) -> T:
         started = time.monotonic()
+        refused: LoginRefused | None = None
         # One call at a time: a failed call discards the producer that the others would use.
         with self._lock:
             while True:
@@ -203,9 +204,11 @@ class Publisher:
                     return self._attempt(work, started + timeout - time.monotonic())
                 except TimeoutError as error:
                     self._discard()
-                    raise self._failed(topic, timeout, option, error) from error
+                    # An attempt that the limit ends says less than the one before.
+                    raise self._failed(topic, timeout, option, refused or error) from error
                 except KafkaError as error:
                     self._discard()
+                    refused = error if isinstance(error, LoginRefused) else None
                     waited = time.monotonic() - started
                     self._judge(error, topic, waited)
                     pause = spread(_PAUSE)
@@ -285,6 +288,12 @@ class Publisher:
             ) from error
 
     def _failed(self, topic: str, timeout: float, option: str, error: Exception) -> PublishFailed:
+        if isinstance(error, LoginRefused):
+            return PublishFailed(
+                f"Kafka at {self._settings.bootstrap_servers} refuses the login of this job: {error}. "
+                "Nothing was deleted, and trying again is safe. Check the options kafka.security.protocol "
+                "and kafka.sasl.*"
+            )
         limit = f"{timeout:g} s ({option})" if option else f"{timeout:g} s"
         return PublishFailed(
             f"Kafka at {self._settings.bootstrap_servers} did not acknowledge events for the topic {topic} "

@@ -33,7 +33,14 @@ KAFKA_PREFIX: Final = "kafka."
 _SECURITY: Final = {
     "sasl.kerberos.service.name": "kerberos_service_name",
     "sasl.mechanism": "mechanism",
+    "sasl.oauth.token.client": "token_client",
+    "sasl.oauth.token.extensions": "token_extensions",
     "sasl.oauth.token.file": "token_file",
+    "sasl.oauth.token.region": "token_region",
+    "sasl.oauth.token.scope": "token_scope",
+    "sasl.oauth.token.secret.file": "token_secret_file",
+    "sasl.oauth.token.source": "token_source",
+    "sasl.oauth.token.url": "token_url",
     "sasl.password": "password",
     "sasl.password.file": "password_file",
     "sasl.username": "username",
@@ -110,7 +117,7 @@ def _problems(error: ValidationError, given: Mapping[str, Any]) -> list[str]:
         elif field not in given:
             found.append(f"the option {option} is missing: host:port, several with commas")
         else:
-            shown = "" if "password" in field else f": {given[field]!r}"
+            shown = "" if "password" in field or field == "token_url" else f": {given[field]!r}"
             found.append(f"the option {option} {plain(detail['msg'])}{shown}")
     return found
 

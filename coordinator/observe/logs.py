@@ -79,6 +79,8 @@ def configure_logging(settings: LogSettings, secrets: Iterable[str], stream: Tex
     root.setLevel(level)
     for name in _CHATTY:
         logging.getLogger(name).setLevel(level if level <= logging.DEBUG else max(level, logging.WARNING))
+    # At the level `debug`, the client of AWS shows signatures, and keys in answers.
+    logging.getLogger("botocore").setLevel(max(level, logging.INFO))
     quiet_clients()
     logging.captureWarnings(True)
 

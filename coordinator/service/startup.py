@@ -11,6 +11,7 @@ from aiokafka.errors import KafkaError
 from sluicegate.coordinator.settings.model import Settings, StreamSettings
 from sluicegate.coordinator.stream.links import Partitions
 from sluicegate.kafka.clients import spread, started
+from sluicegate.kafka.internals import LoginRefused
 from sluicegate.kafka.outages import KAFKA
 from sluicegate.kafka.permissions import Client, format_grants, lacking
 from sluicegate.kafka.topics import BrokersUnavailable, TopicNames, TopicProblem, TopicsRefused, verify_topics
@@ -43,7 +44,8 @@ async def wait_for_topics(settings: Settings, topics: TopicNames, tell: Callable
             await _tell_lacking(settings)
             return await _count(settings, topics)
         except (BrokersUnavailable, KafkaError) as error:
-            KAFKA.trouble(str(error))
+            if not isinstance(error.__cause__, LoginRefused):  # which is already said
+                KAFKA.trouble(str(error))
             tell(f"Kafka is away: {error}")
             await asyncio.sleep(spread(RETRY))
 

@@ -44,6 +44,7 @@ from sluicegate.events.signing import Mode, Signatures
 from sluicegate.failpoints.points import parse as parse_failpoints
 from sluicegate.kafka.settings import Connection, Security, UnusableFile, check_secrets, read_secret
 from sluicegate.kafka.topics import (
+    BROKERS_FACTOR,
     DEAD_LETTER_EXTRA_BYTES,
     MAX_MESSAGE_BYTES,
     TopicNames,
@@ -216,6 +217,12 @@ def _check_topic(value: str) -> str:
     return TopicNames(value).prefix
 
 
+def _check_factor(value: int) -> int:
+    if value == 0:
+        raise ValueError(f"must be 1 or more, or {BROKERS_FACTOR}: the brokers choose")
+    return value
+
+
 class KafkaSettings(Connection):
     """The connection to Kafka, the group, and the topics."""
 
@@ -225,8 +232,10 @@ class KafkaSettings(Connection):
     """First part of the names of the topics: `PREFIX.events`, `.commits`, `.state` and `.dead-letters`."""
     partitions: Annotated[int, Field(ge=1, le=10_000)] = 12
     """Of the events topic when it is created; it must not change afterwards."""
-    replication_factor: Annotated[int, Field(ge=1, le=100)] = 1
-    """Of topics when they are created; 3 where there are that many brokers."""
+    replication_factor: Annotated[int, Field(ge=BROKERS_FACTOR, le=100), AfterValidator(_check_factor)] = (
+        BROKERS_FACTOR
+    )
+    """Of topics when they are created. -1: the brokers choose; 3 is usual."""
     retention: Seconds = 7 * 86_400.0
     """Retention of the commits topic. Events stay until nobody needs them, see `replay_window`."""
     max_message_bytes: Annotated[Bytes, Field(ge=MIN_MESSAGE_BYTES)] = MAX_MESSAGE_BYTES
@@ -341,11 +350,18 @@ def _fingerprint(key: bytes) -> str:
 _SCHEMES: Final = ("redis", "rediss", "unix")
 
 
+def _host_and_port(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    return host, int(port) if port.isascii() and port.isdigit() else 0
+
+
 class RedisSettings(Section):
     """Redis for the views of status and dashboards; no decision depends on it."""
 
     url: SecretStr
     """`redis://[user:password@]host:port/db`, `rediss://` (TLS) or `unix://`."""
+    sentinels: tuple[Text, ...] = ()
+    """`host:port` of each Sentinel. The host of `url` is then the name of the primary, without a port."""
     username: Text | None = None
     """ACL user, if `url` has none. Default: the default user."""
     password: SecretStr | None = None
@@ -372,6 +388,15 @@ class RedisSettings(Section):
     def _read_secrets(cls, values: object) -> object:
         return check_secrets(values, "password", "key_password", read=True)
 
+    @field_validator("sentinels")
+    @classmethod
+    def _check_sentinels(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for each in value:
+            host, port = _host_and_port(each)
+            if not host or not 0 < port < 65_536:
+                raise ValueError("must be host:port each")
+        return value
+
     @field_validator("url")
     @classmethod
     def _check_url(cls, value: SecretStr) -> SecretStr:
@@ -394,6 +419,11 @@ class RedisSettings(Section):
             raise ValueError("`username` is set, and `url` has one too; set one of them")
         if self.username is not None and self.password is None:
             raise ValueError("`username` is set, but neither `password` nor `password_file` is")
+        if self.sentinels and (parts.scheme != "redis" or parts.port is not None):
+            raise ValueError(
+                "`sentinels` is set, so `url` must look like redis://NAME/0, with the name of the primary; "
+                "TLS is not supported with Sentinels"
+            )
         tls = [name for name in ("ca_file", "certificate_file", "key_file") if getattr(self, name)]
         if tls and parts.scheme != "rediss":
             raise ValueError(f"`{tls[0]}` is set, but `url` is not encrypted; begin it with rediss://")
@@ -404,6 +434,8 @@ class RedisSettings(Section):
     def client_options(self) -> dict[str, Any]:
         """Return the keyword arguments of `Redis.from_url` except the address: for the client only."""
         options: dict[str, Any] = {}
+        if self.sentinels:
+            options["sentinels"] = [_host_and_port(each) for each in self.sentinels]
         if self.username is not None:
             options["username"] = self.username
         if self.password is not None:
@@ -430,6 +462,10 @@ class RedisSettings(Section):
     def shown(self) -> str:
         """The address without user and password."""
         parts = urlsplit(self.url.get_secret_value())
+        if self.sentinels:
+            return (
+                f"the primary {parts.netloc.rpartition('@')[2]} of the Sentinels {', '.join(self.sentinels)}"
+            )
         if parts.scheme == "unix":
             return f"unix://{parts.path}"
         return f"{parts.scheme}://{parts.hostname}:{parts.port or 6379}{parts.path}"

@@ -8,7 +8,14 @@ from typing import Final
 import structlog
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
-from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
+from aiokafka.errors import (
+    IncompatibleBrokerVersion,
+    InvalidRequestError,
+    KafkaError,
+    PolicyViolationError,
+    TopicAuthorizationFailedError,
+    UnsupportedVersionError,
+)
 
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.stream.links import Links
@@ -37,6 +44,13 @@ INTERVAL: Final = 600.0
 
 
 _SETTING: Final = "retention.ms"
+_LACKING: Final = (
+    IncompatibleBrokerVersion,
+    InvalidRequestError,
+    PolicyViolationError,
+    UnsupportedVersionError,
+)
+"""Errors of brokers that delete no records for anybody."""
 
 
 def _deleting(topic: str, limit: int) -> Condition:
@@ -51,6 +65,8 @@ class Retention:
     def __init__(self, links: Links) -> None:
         self._links = links
         self._options = links.settings.kafka.client_options()
+        self._lacking = False
+        """True after the brokers have refused to delete records at all."""
 
     async def run(self, runners: Callable[[], Iterable[PartitionRunner]]) -> None:
         """Apply the retention to all started partitions again and again."""
@@ -76,6 +92,8 @@ class Retention:
 
         Raises KafkaError, TimeoutError or OSError.
         """
+        if self._lacking:
+            return
         held = await runner.range()
         window = round(self._links.settings.replay_window * 1000)
         kept_from = await self._first_since(runner, window, held.end)
@@ -94,7 +112,18 @@ class Retention:
         bases = {name: base_record(each, found[name].bases, start) for name, each in records.items()}
         await self._write_bases(bases, start)
         await reach(Failpoint.DELETE_RECORDS_BEFORE)
-        await self._delete(runner.source, start)
+        try:
+            await self._delete(runner.source, start)
+        except _LACKING as error:
+            self._lacking = True
+            log.warning(
+                "these brokers delete no records, so the events topic grows",
+                error=repr(error),
+                remedy="set retention.ms of the topic to several times replay_window, and watch the "
+                "condition `retention`; it is tried again at the next start",
+                topic=runner.source.topic,
+            )
+            return
         await reach(Failpoint.DELETE_RECORDS_AFTER)
         await self._forget_bases(found, start)
         log.info("records deleted", partition=runner.number, before=start, streams=sorted(records))

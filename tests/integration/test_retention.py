@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, UnsupportedVersionError
+from structlog.testing import capture_logs
 
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream import retention
@@ -72,6 +75,39 @@ async def test_nothing_is_deleted_while_a_stream_has_no_state_record(
         await until(applied)
         bases = [each for start, each in await records_of(place, "flights") if start is not None]
         assert await begin_of(place) == 0 or bases
+
+
+@pytest.mark.seam
+@pytest.mark.parametrize("lacks", [IncompatibleBrokerVersion, UnsupportedVersionError])
+async def test_brokers_that_delete_no_records_are_named_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch, lacks: type[KafkaError]
+) -> None:
+    asked = 0
+
+    async def refuse(*_: object) -> None:
+        nonlocal asked
+        asked += 1
+        raise lacks
+
+    passes = 0
+    limit = retention.Retention.limit
+
+    async def counted(self: retention.Retention) -> int:
+        nonlocal passes
+        passes += 1
+        return await limit(self)
+
+    monkeypatch.setattr(AIOKafkaAdminClient, "delete_records", refuse)
+    monkeypatch.setattr(retention.Retention, "limit", counted)
+    with capture_logs() as logs:
+        async with place.job() as job, running(settings_of(place)):
+            await job.begin_with_a_commit()
+            await until(lambda: asked)
+            after = passes
+            await until(lambda: passes > after + 2)
+    assert asked == 1
+    (named,) = [each for each in logs if each["event"].startswith("these brokers delete no records")]
+    assert "several times replay_window" in named["remedy"]
 
 
 @pytest.mark.seam

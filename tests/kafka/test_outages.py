@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from sluicegate.kafka.outages import (
+    FIRST_PAUSE,
     GRACE,
     LONGEST_PAUSE,
     MOST_TEXTS,
@@ -97,3 +98,13 @@ def test_each_text_is_shown_the_first_time_and_a_text_that_always_differs_is_bou
     assert sum(first) == MOST_TEXTS + 1
     assert all(first[:MOST_TEXTS])
     assert repetitions.filter(line("topic0", logging.INFO), 0.0), "no warning"
+
+
+def test_a_refused_login_is_told_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    outage = Outage()
+    outage.trouble("no token", 0.0, refused=True)
+    outage.trouble("no token", 1.0, refused=True)
+    (told,) = caplog.messages
+    assert told.startswith("Kafka refuses the login (no token), for 0 s now; it is tried again")
+    outage.trouble("no token", FIRST_PAUSE, refused=True)
+    assert len(caplog.messages) == 2

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sluicegate.coordinator.settings.model import KafkaSettings, SettingsError, load
-from sluicegate.kafka.settings import TokenFile
+from sluicegate.kafka.tokens import TokenFile
 from sluicegate.writer_hooks import BadOption
 from sluicegate.writer_hooks.region import KafkaSettings as HookSettings
 
@@ -37,6 +37,10 @@ def hooks(**values: str) -> HookSettings:
         *(
             ({"bootstrap_servers": servers}, {"bootstrap_servers": servers}, "must be host:port")
             for servers in ("broker", "broker:0", "broker:65536", "broker:\N{SUPERSCRIPT TWO}", "a:1,", ":1")
+        ),
+        *(
+            ({"bootstrap_servers": servers}, {"bootstrap_servers": servers}, "must not be Azure Event Hubs")
+            for servers in ("n.servicebus.windows.net:9093", "a:1,n.servicebus.usgovcloudapi.net:9093")
         ),
         ({"request_timeout": "0.1ms"}, {"request_timeout_ms": "0"}, r"must be .*(0\.001|above 0)"),
         (

@@ -31,9 +31,7 @@ async def create(bootstrap: str, *specs: TopicSpec) -> None:
     async with started(AIOKafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
         await admin.create_topics(
             [
-                NewTopic(
-                    spec.name, spec.partitions, spec.replication_factor, topic_configs=dict(spec.settings)
-                )
+                NewTopic(spec.name, spec.partitions, 1, topic_configs={**spec.besides, **spec.settings})
                 for spec in specs
             ]
         )
@@ -57,7 +55,7 @@ async def test_missing_topics_are_created_once_and_are_in_order(
     specs = topic_specs(names, partitions=3)
     assert sorted(await ensure_topics(kafka_bootstrap, specs)) == sorted(spec.name for spec in specs)
     assert await verify_topics(kafka_bootstrap, specs) == []
-    assert await ensure_topics(kafka_bootstrap, specs) == []
+    assert await ensure_topics(kafka_bootstrap, specs) == {}
     assert await partition_counts(kafka_bootstrap, names) == {
         "events": 3,
         "commits": 3,

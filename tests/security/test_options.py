@@ -14,6 +14,7 @@ REQUIRED = {
     "SLUICEGATE_KAFKA__BOOTSTRAP_SERVERS": "broker:9092",
     "SLUICEGATE_STREAMS__FLIGHTS__TABLE": "/data/flights",
 }
+OAUTH = {"protocol": "SASL_SSL", "mechanism": "OAUTHBEARER"}
 HOOK = {"kafka.bootstrap.servers": "broker:9092"}
 
 
@@ -45,6 +46,13 @@ def test_secrets_come_from_files_and_are_known_as_secrets(secret_file: str) -> N
         assert SECRET not in json.dumps(each.model_dump(mode="json"))
 
 
+def test_sentinels_name_the_primary() -> None:
+    settings = with_redis(url=f"redis://u:{SECRET}@Main/0", sentinels="a:26379, b:26380").redis
+    assert settings is not None
+    assert settings.client_options() == {"sentinels": [("a", 26379), ("b", 26380)]}
+    assert settings.shown == "the primary Main of the Sentinels a:26379, b:26380"
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
@@ -55,6 +63,9 @@ def test_secrets_come_from_files_and_are_known_as_secrets(secret_file: str) -> N
         ({"url": f"redis://u:{SECRET}@h", "password": SECRET}, "`url` has one too"),
         ({"url": f"redis://u:{SECRET}@h", "username": "v", "password_file": "FILE"}, "`url` has one too"),
         ({"url": "rediss://h", "key_file": "FILE"}, "certificate_file"),
+        ({"url": "rediss://Main/0", "sentinels": "a:26379"}, "TLS is not supported with Sentinels"),
+        ({"url": "redis://Main:6379/0", "sentinels": "a:26379"}, "must look like redis://NAME/0"),
+        ({"url": "redis://Main/0", "sentinels": "a"}, "must be host:port each"),
     ],
 )
 def test_half_a_login_to_redis_is_told(values: dict[str, str], said: str, secret_file: str) -> None:
@@ -72,6 +83,19 @@ def test_half_a_login_to_redis_is_told(values: dict[str, str], said: str, secret
         ({"protocol": "SASL_SSL", "mechanism": "OAUTHBEARER"}, "token_file"),
         ({"username": "u", "password": SECRET}, "nobody would ask"),
         ({"protocol": "SSL", "token_file": "FILE"}, "nobody would ask"),
+        (
+            {**OAUTH, "token_source": "oidc", "token_url": "https://h/t"},
+            "needs `token_client` and `token_sec",
+        ),
+        ({**OAUTH, "token_source": "aws-msk-iam"}, "needs `token_region`"),
+        (
+            {**OAUTH, "token_file": "FILE", "token_region": "eu-central-1"},
+            "token_region` is set, but `token_s",
+        ),
+        ({**OAUTH, "token_source": "oidc", "token_url": f"https://u:{SECRET}@h/t"}, "without user and passw"),
+        ({**OAUTH, "token_source": "oidc", "token_extensions": "a"}, "must be name=value"),
+        ({**OAUTH, "token_source": "aws-msk-iam", "token_region": "Frankfurt"}, "token_region"),
+        ({**OAUTH, "mechanism": "GSSAPI", "token_file": "FILE"}, "`mechanism` is not OAUTHBEARER"),
     ],
 )
 def test_half_a_login_to_kafka_is_told(values: dict[str, str], said: str, secret_file: str) -> None:
@@ -100,6 +124,7 @@ def test_a_secret_file_of_no_use_is_told_without_its_content(content: bytes, tmp
         ({"security.protocol": "SASL_SSL", "sasl.username": "u"}, r"kafka\.sasl\.password"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, "token"),
         ({"sasl.username": "u", "sasl.password": SECRET}, "nobody would ask"),
+        ({"sasl.oauth.token.url": f"https://u:{SECRET}@h"}, r"kafka\.sasl\.oauth\.token\.url must look like"),
         (
             {
                 "security.protocol": "SASL_SSL",

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.error import HTTPError
@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from sluicegate.cli.main import main
 from tests.integration.job import Job, create_table, make_topics, read_records
 from tests.integration.waiting import BACKSTOP, finished, until
+from tests.oidc import CLIENT_SECRET, OidcKafka, oidc_security, provider
 from tests.security.conftest import PLAIN_SECRET, REDIS_SECRET, SCRAM_SECRET, SecureKafka, SecureRedis
 from tests.security.deployment import secure_config
 from tests.tls import KEY_WORD
@@ -82,7 +83,7 @@ def _ports(log: Path) -> list[int]:
 def answers(port: int) -> dict[str, str]:
     """What each endpoint says now."""
     found = {}
-    for path in ("livez", "readyz", "metrics", "status"):
+    for path in ("", "livez", "readyz", "metrics", "status", "api/v1/streams"):
         try:
             with urlopen(f"http://127.0.0.1:{port}/{path}", timeout=BACKSTOP) as answer:
                 found[path] = answer.read().decode()
@@ -92,9 +93,9 @@ def answers(port: int) -> dict[str, str]:
     return found
 
 
-def leaks(said: dict[str, str]) -> list[tuple[str, str]]:
+def leaks(said: dict[str, str], secrets: Iterable[str] = SECRETS) -> list[tuple[str, str]]:
     """Which secret is seen where."""
-    return [(where, secret) for where, text in said.items() for secret in SECRETS if secret in text]
+    return [(where, secret) for where, text in said.items() for secret in secrets if secret in text]
 
 
 async def test_no_secret_is_seen_where_all_is_well(
@@ -139,7 +140,42 @@ async def test_no_secret_is_seen_where_it_is_wrong(
         for name in ("check", "status"):
             said[name] = await command(config, name, **env)
     said["log"] = log.read_text()
-    assert "check the address and the security settings" in said["readyz"]
+    assert "refuses the login of this client" in said["readyz"]
     assert "PROBLEM" in said["check"]
     assert "kafka.security" in said["status"]
     assert leaks(said) == []
+
+
+@pytest.mark.seam
+async def test_no_token_is_seen(unique: str, tmp_path: Path) -> None:
+    """The coordinator renews its tokens, which live for seconds, and the brokers end each connection."""
+    table, log, config = create_table(tmp_path), tmp_path / "log", tmp_path / "sluicegate.toml"
+    reauthentication = {"listener.name.sasl_plaintext.oauthbearer.connections.max.reauth.ms": "3600000"}
+    said: dict[str, str] = {}
+    with provider() as given, OidcKafka(given, **reauthentication) as kafka:
+        given.life = 12
+        topics = await make_topics(kafka.bootstrap, unique)
+        security = "".join(f'{name} = "{text}"\n' for name, text in oidc_security(given, tmp_path).items())
+        config.write_text(
+            f'[kafka]\nbootstrap_servers = "{kafka.sasl}"\ntopic_prefix = "{unique}"\ngroup_id = "{unique}"\n'
+            f"session_timeout = 6\npartitions = 3\n[kafka.security]\n{security}"
+            f'[http]\nport = 0\n[streams.flights]\ntable = "{table}"\n'
+        )
+        async with service(config, log) as port, Job(kafka.bootstrap, topics, "flights", table) as job:
+            await job.begin_with_a_commit()
+            issued = len(given.issued)
+            # Sessions end with their token, so new ones begin.
+            await until(lambda: len(given.issued) > issued + 2)
+            await job.commit([8, 9], [1, 8, 9])
+            for arguments in COMMANDS:
+                said[" ".join(arguments)] = await command(config, *arguments)
+            said |= await asyncio.to_thread(answers, port)
+            for topic in (topics.events, topics.commits, topics.state):
+                said[topic] = repr(await read_records(kafka.bootstrap, topic))
+    said["log"] = log.read_text()
+    assert "may be joined" in said["check"]
+    assert '"committed"' in said["log"]
+    assert "SaslAuthenticateRequest" in said["log"], "each request is in it"
+    assert "Kafka does not answer" not in said["log"], "an end of a session is no outage"
+    signatures = [token.rpartition(".")[2] for token in given.issued]
+    assert leaks(said, [CLIENT_SECRET, "known-key", *given.issued, *signatures]) == []

@@ -3,11 +3,16 @@
 import asyncio
 import contextlib
 import json
+from collections.abc import Sequence
+from typing import ClassVar
 
 import pytest
 from redis.asyncio import Redis
 
-from sluicegate.cli.local.servers import EmbeddedValkey
+from sluicegate.cli.checks import check_redis
+from sluicegate.cli.local.process import LOOPBACK
+from sluicegate.cli.local.servers import EmbeddedServer, EmbeddedValkey, valkey_binary
+from sluicegate.coordinator.settings.model import RedisSettings
 from sluicegate.events.models import Position
 from sluicegate.state_store import (
     RegionView,
@@ -70,6 +75,7 @@ async def test_people_can_read_it(redis_url: str, unique: str) -> None:
         "savepoints": "[]",
         "silent": "[]",
         "strangers": "{}",
+        "tables": "{}",
         "listeners": "{}",
         "conditions": "[]",
         "paused": "false",
@@ -258,3 +264,60 @@ async def test_after_a_failover_the_store_connects_to_the_new_primary(unique: st
             await store.close()
         # Its orderly end would wait for the replica.
         primary.kill()
+
+
+class Sentinel(EmbeddedServer):
+    """A Sentinel that watches one primary, whose name is `Views`."""
+
+    name: ClassVar[str] = "Sentinel"
+    ready_text: ClassVar[str] = "+monitor"
+    start_seconds: ClassVar[float] = 300.0
+    stop_seconds: ClassVar[float] = 10.0
+    poll_seconds: ClassVar[float] = 0.01
+
+    def __init__(self, primary: EmbeddedValkey) -> None:
+        super().__init__()
+        self._primary = primary
+
+    def _prepare(self) -> Sequence[str]:
+        file = self.data_dir / "sentinel.conf"
+        file.write_text(
+            f"bind {LOOPBACK}\nport {self.port}\ndir {self.data_dir}\n"
+            f"sentinel monitor Views {LOOPBACK} {self._primary.port} 1\n"
+            "sentinel down-after-milliseconds Views 500\nsentinel failover-timeout Views 3000\n"
+        )
+        return [str(valkey_binary()), str(file), "--sentinel"]
+
+
+async def test_the_store_follows_the_primary_that_sentinels_name(unique: str) -> None:
+    with EmbeddedValkey() as first, EmbeddedValkey() as second:
+        async with Redis.from_url(second.url, decode_responses=True) as redis:
+            await redis.execute_command("REPLICAOF", LOOPBACK, first.port)
+            await until(lambda: redis.info("replication"), lambda told: told["master_link_status"] == "up")
+            with Sentinel(first) as sentinel:
+                address = f"redis://{LOOPBACK}:{sentinel.port}"
+                async with Redis.from_url(address, decode_responses=True) as asked:
+                    await until(lambda: asked.execute_command("SENTINEL", "REPLICAS", "Views"))
+                settings = RedisSettings(url="redis://Views/0", sentinels=[f"{LOOPBACK}:{sentinel.port}"])
+                store = RedisStateStore(
+                    settings.url.get_secret_value(), prefix=unique, options=settings.client_options()
+                )
+                await store.write(view(1))
+                assert (await check_redis(settings)).detail.startswith("the primary Views of the Sentinels")
+                first.kill()
+                await until_written(store, view(2))
+                await store.close()
+        # The failover has ended the connections of its clients.
+        async with Redis.from_url(second.url, decode_responses=True) as redis:
+            assert await redis.hget(f"{unique}:stream:flights", "revision") == "2"
+
+
+async def test_a_server_in_cluster_mode_is_refused_by_name(unique: str) -> None:
+    with EmbeddedValkey(settings={"cluster-enabled": "yes"}) as valkey:
+        store = RedisStateStore(valkey.url, prefix=unique)
+        with pytest.raises(StateStoreUnavailable, match="it runs in cluster mode, which is not supported"):
+            await store.write(view(1))
+        await store.close()
+        found = await check_redis(RedisSettings(url=valkey.url, key_prefix=unique))
+    assert not found.ok
+    assert "it runs in cluster mode" in found.detail
