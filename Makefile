@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 PACKAGES := about cli coordinator events failpoints kafka lakes listeners state_store writer_hooks
 SOURCES := $(shell find $(PACKAGES) -name '*.py' -not -path '*/__pycache__/*')
 CHECKED := $(PACKAGES) tests tools examples setup.py
-LOCKED := delta demo glue iceberg java msk object-stores openlineage otel postgres
+LOCKED := delta demo glue hdfs iceberg java msk object-stores openlineage otel postgres
 # uv takes a fifth of the time of pip. It reads no settings of pip, so it is told the index. A terminal shows the progress.
 INSTALL = index="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)}}"; \
 	$${index:+env UV_DEFAULT_INDEX="$$index"} $(BIN)/uv pip install $$(test -t 1 || echo --quiet)

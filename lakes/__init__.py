@@ -64,8 +64,9 @@ What may never happen
 Layers, from the lowest one
 ---------------------------
 
-- `storage` (port, with the sentences of its errors), `storage_local`, `storage_objects`, `spooled` (files
-  that are uploaded later). `storages` opens the one of a location. `threads` keeps stuck calls apart.
+- `storage` (port, with the sentences of its errors), `storage_local`, `storage_objects`, `storage_hdfs`,
+  `spooled` (files that are uploaded later). `storages` opens the one of a location. `threads` keeps stuck
+  calls apart.
 - `port` and `capabilities`: protocols and data, without I/O. `registry` finds adapters by name.
 - `history` and `committer`: what committers of all formats share.
 - `file_options`, `arrow`, `parquet` and `new_columns`: what writers share. The last three need pyarrow. A

@@ -266,15 +266,15 @@ class RollingWriter(ABC, Generic[P]):
         return DataFile(path, partition, sink, writer)
 
     def _sink(self, path: str) -> pa.NativeFile:
-        """Open a file; of an object store, its content is kept until it is complete. Raises OSError."""
-        if self._storage.object_store:
+        """Open a file. Where it is not local, its content is kept until it is complete. Raises OSError."""
+        if not self._storage.local:
             return pa.BufferOutputStream()
         make_inside(self._storage.root, posixpath.dirname(path))
         return pa.OSFile(f"{self._storage.root}/{path}", "wb")
 
     def _limit_memory(self) -> None:
         """Upload the largest open files until the others may stay in memory."""
-        if not self._storage.object_store:
+        if self._storage.local:
             return
         sizes = {key: file.size for key, file in self._open.items()}
         held = sum(sizes.values())
@@ -289,7 +289,7 @@ class RollingWriter(ABC, Generic[P]):
         file = self._open[key]
         file.parquet.close()
         footer, size = file.parquet.writer.metadata, file.size
-        if self._storage.object_store:
+        if not self._storage.local:
             folder, name = posixpath.split(file.path)
             self._storage.write(folder or ".", {name: file.sink.getvalue().to_pybytes()})
         else:

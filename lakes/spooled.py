@@ -33,12 +33,12 @@ class Spooled(NamedTuple):
 class SpooledStorage:
     """Storage of a table for one writer, with new files below a local folder, by their names in the table."""
 
-    object_store = True
+    local = False
     """Writers give it each file whole."""
 
     def __init__(self, final: Storage, folder: str) -> None:
         """Make a storage. `folder` exists, and belongs to this writer alone."""
-        self.uri, self.root = final.uri, final.root
+        self.uri, self.root, self.object_store = final.uri, final.root, final.object_store
         self._final = final
         self._folder = folder
         self.files: dict[str, Spooled] = {}
@@ -147,6 +147,9 @@ class SpooledStorage:
 
     def hint(self, name: str, content: bytes) -> None:
         self._final.hint(name, content)
+
+    def replace(self, name: str, content: bytes) -> None:
+        self._final.replace(name, content)
 
     def copy(self, source: Storage, name: str) -> None:
         self._final.copy(source, name)

@@ -1,4 +1,4 @@
-"""The port to the storage of a table: one folder of files, on a file system or in an object store.
+"""The port to the storage of a table: one folder of files, on a file system, in HDFS or in an object store.
 
 Table formats read and write their metadata through it alone. `storages.open_storage` opens the one of a
 location. Methods block, and are called from threads; a storage is not safe for concurrent calls.
@@ -83,6 +83,8 @@ class Storage(Protocol):
     """Canonical URI of the folder, as events contain it. Each folder has one."""
     root: str
     """The folder as libraries take it: an absolute path on a local file system, else the URI."""
+    local: bool
+    """True if `root` is a path, where libraries of this process can make files."""
     object_store: bool
     """True for an object store. There, a writer without a lock can replace a file that is there."""
 
@@ -188,6 +190,10 @@ class Storage(Protocol):
 
     def hint(self, name: str, content: bytes) -> None:
         """Replace a file that readers may find missing or outdated; never fails."""
+        ...
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Put a file whole and durably, also over one that is there. Raises LakeUnavailable."""
         ...
 
     def discard(self, folder: str, names: Sequence[str]) -> None:

@@ -165,6 +165,7 @@ class LocalStorage:
     Snapshots appear by hard links, because a link never overwrites an existing file.
     """
 
+    local = True
     object_store = False
 
     def __init__(self, location: str) -> None:
@@ -381,6 +382,17 @@ class LocalStorage:
             finally:
                 os.close(descriptor)
             hit(Failpoint.LAKE_HINT_AFTER)
+
+    def replace(self, name: str, content: bytes) -> None:
+        folder, base = os.path.split(name)
+        draft = f".{base}.{uuid.uuid4()}.tmp"
+        self.write(folder, {draft: content})
+        try:
+            os.replace(self._path(f"{folder}/{draft}"), self._path(name))
+        except OSError as error:
+            self.discard(folder, [draft])
+            raise self._unavailable(f"cannot put {base} in {folder}", folder, error) from error
+        self.settle(folder)
 
     def discard(self, folder: str, names: Sequence[str]) -> None:
         for name in names:

@@ -239,6 +239,7 @@ def _client(scheme: str, bucket: str, retries: "RetryConfig") -> ObjectStore:
 class ObjectStorage:
     """A table's folder in an object store."""
 
+    local = False
     object_store = True
 
     def __init__(self, uri: str, stores: Stores) -> None:
@@ -446,6 +447,11 @@ class ObjectStorage:
             if key is not None:
                 self._try(lambda: obstore.put(self._stores.single, key, content))
             hit(Failpoint.LAKE_HINT_AFTER)
+
+    def replace(self, name: str, content: bytes) -> None:
+        failure = self._overwrite(name, content)
+        if failure is not None:
+            raise self._unavailable(f"cannot put {name}", failure)
 
     def discard(self, folder: str, names: Sequence[str]) -> None:
         keys = [key for name in names if (key := self._key(f"{folder}/{name}")) is not None]

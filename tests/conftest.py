@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from sluicegate.cli.local.errors import JavaError
-from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
+from sluicegate.cli.local.servers import EmbeddedHdfs, EmbeddedKafka, EmbeddedValkey
 from sluicegate.lakes import storage_objects
 from tests.doubles.glue import ENVIRONMENT, glue_server
 from tests.doubles.s3 import S3Double
@@ -39,7 +39,9 @@ WITH_SERVERS: Final = frozenset(
         "iceberg_rest_of_s3",
         "kafka",
         "kafka_bootstrap",
+        "hdfs",
         "nessie",
+        "own_hdfs",
         "own_kafka",
         "own_valkey",
         "postgres",
@@ -56,7 +58,7 @@ WITH_SERVERS: Final = frozenset(
 TESTS: Final = Path(__file__).parent
 TOGETHER: Final = frozenset({"hooks", "integration"})
 """Folders with a Spark session of their own. Their files must not alternate in one process."""
-ONE_PROCESS: Final = ("secure_kafka", "iceberg_java", "iceberg_rest", "nessie", "postgres")
+ONE_PROCESS: Final = ("hdfs", "secure_kafka", "iceberg_java", "iceberg_rest", "nessie", "postgres")
 """Servers that take seconds to start, for few tests: the tests of each run in one process."""
 STARTED: Final = pytest.StashKey[float]()
 
@@ -209,6 +211,20 @@ def redis_url() -> Iterator[str]:
 def s3proxy() -> Iterator[S3Proxy]:
     """Give an S3 server that all tests share; use folders of your own."""
     with s3_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def hdfs() -> Iterator[EmbeddedHdfs]:
+    """Give a cluster of HDFS that all tests share; use folders of your own."""
+    with EmbeddedHdfs() as server:
+        yield server
+
+
+@pytest.fixture
+def own_hdfs() -> Iterator[EmbeddedHdfs]:
+    """Give a cluster of HDFS of the test's own, to stop, kill and freeze."""
+    with EmbeddedHdfs() as server:
         yield server
 
 

@@ -1,4 +1,4 @@
-"""Kafka's jars, the cache that has them, and the Java that runs them."""
+"""Jars of servers, the cache that has them, and the Java that runs them."""
 
 import fcntl
 import hashlib
@@ -19,6 +19,7 @@ from sluicegate.cli.local.errors import FetchError, JavaError
 from sluicegate.installation import install_command
 
 KAFKA_VERSION: Final = "4.4.0"
+HADOOP_VERSION: Final = "3.4.1"
 MINIMUM_JAVA: Final = 17
 
 
@@ -161,6 +162,11 @@ class Jar(NamedTuple):
 def kafka_jars() -> list[Path]:
     """Return the jars of Kafka's class path. Raises FetchError as `fetched_jars` does."""
     return fetched_jars(f"Apache Kafka {KAFKA_VERSION}", Path(__file__).with_name("kafka.jars"))
+
+
+def hdfs_jars() -> list[Path]:
+    """Return the jars of a cluster of HDFS in one process. Raises FetchError as `fetched_jars` does."""
+    return fetched_jars(f"Apache Hadoop {HADOOP_VERSION}", Path(__file__).with_name("hdfs.jars"))
 
 
 def fetched_jars(title: str, listed: Path) -> list[Path]:

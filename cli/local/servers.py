@@ -1,4 +1,4 @@
-"""Kafka and a Redis-protocol server (Valkey) as child processes on loopback ports.
+"""Kafka, a Redis-protocol server (Valkey) and HDFS as child processes on loopback ports.
 
 docker-compose.yml repeats the shared settings; a test compares the two.
 """
@@ -21,7 +21,7 @@ from types import MappingProxyType, TracebackType
 from typing import ClassVar, Final, Self
 
 from sluicegate.cli.local.errors import StartError
-from sluicegate.cli.local.jars import Java, cache_dir, find_java, kafka_jars
+from sluicegate.cli.local.jars import Java, cache_dir, find_java, hdfs_jars, kafka_jars
 from sluicegate.cli.local.process import LOOPBACK, ChildProcess, free_port
 from sluicegate.installation import install_command
 
@@ -478,3 +478,46 @@ def valkey_binary() -> Path:
             f"run {install_command('embedded')}"
         )
     return found[0]
+
+
+# A cluster of HDFS in one child process: a NameNode and data nodes.
+
+
+class EmbeddedHdfs(EmbeddedServer):
+    """HDFS without replication. Who starts it is its superuser; clients need no password.
+
+    A kill ends NameNode and data nodes at once. `settings` are those of Hadoop.
+    """
+
+    name: ClassVar[str] = "HDFS"
+    ready_text: ClassVar[str] = "Started MiniDFSCluster"
+    start_seconds: ClassVar[float] = 600.0
+    stop_seconds: ClassVar[float] = 60.0
+    poll_seconds: ClassVar[float] = 0.05
+
+    @property
+    def uri(self) -> str:
+        """Address of the NameNode, `hdfs://host:port`."""
+        return f"hdfs://{LOOPBACK}:{self.port}"
+
+    def _prepare(self) -> Sequence[str]:
+        java, data = find_java(), self.data_dir / "data"
+        settings = {
+            "hdfs.minidfs.basedir": str(data),
+            "dfs.replication": "1",
+            "dfs.permissions.enabled": "true",
+            "dfs.namenode.fs-limits.min-block-size": "4096",
+            **self._settings,
+        }
+        options = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]
+        command = [str(java.executable), *options, "-cp", os.pathsep.join(str(jar) for jar in hdfs_jars())]
+        command += [
+            "org.apache.hadoop.test.MiniDFSClusterManager",
+            "-datanodes",
+            "1",
+            "-nnport",
+            str(self.port),
+        ]
+        for key, value in settings.items():
+            command += ["-D", f"{key}={value}"]
+        return command if data.exists() else [*command, "-format"]

@@ -18,6 +18,9 @@ _SAME_STORE: Final = {"s3a": "s3", "s3n": "s3", "abfs": "abfss"}
 """Schemes with which Hadoop's file systems name a store, and the scheme of its canonical URI."""
 
 
+_HDFS: Final = "hdfs"
+
+
 class _Parts(NamedTuple):
     """A location of a file, divided."""
 
@@ -116,8 +119,8 @@ def local_of(location: str) -> str:
         path = slash + rest if host in ("", "localhost") else ""
     if not path.startswith("/"):
         raise TableRefused(
-            f"{location!r} is neither on a local file system nor in an object store that this release "
-            "supports. Use a table on a local or mounted path, or in S3, Google Cloud Storage or Azure"
+            f"{location!r} is neither on a local file system nor in a store that this release supports. "
+            "Use a table on a local or mounted path, in HDFS, S3, Google Cloud Storage or Azure"
         )
     return f"/{posixpath.normpath(path).lstrip('/')}"
 
@@ -141,7 +144,8 @@ def _object_uri(location: str) -> str:
     scheme, _, rest = location.partition("://")
     scheme = _SAME_STORE.get(scheme.lower(), scheme.lower())
     uri = location_uri(f"{scheme}://{rest}")
-    if uri != f"{scheme}://{rest}":
+    # HDFS without an authority is the cluster of the settings.
+    if uri != f"{scheme}://{rest}" and not (scheme == _HDFS and uri.endswith(rest)):
         raise TableRefused(_two_readings(location))
     return uri
 
@@ -157,6 +161,10 @@ def _divided(location: str) -> _Parts:
     if any(part in ("", ".", "..") for part in key.split("/")):
         raise TableRefused(_two_readings(location))
     folder, name = posixpath.split(key)
+    if scheme.lower() == _HDFS:
+        # There the folder of a table exists, and is not made again.
+        parent, base = posixpath.split(folder)
+        return _Parts(f"{scheme}://{bucket}/{parent}".rstrip("/"), base or ".", name)
     return _Parts(f"{scheme}://{bucket}", folder or ".", name)
 
 

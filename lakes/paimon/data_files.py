@@ -426,10 +426,10 @@ def _of_nanoseconds(column: pa.ChunkedArray) -> tuple[Any, Any]:
     return lowest, highest
 
 
-# pypaimon's access to files in an object store, through the storage of the table.
+# pypaimon's access to files that are not on a local file system, through the storage of the table.
 
 
-class ObjectFiles(PyArrowFileIO):  # type: ignore[misc]
+class StoredFiles(PyArrowFileIO):  # type: ignore[misc]
     """Files of one table. Its encoders of data files are the library's own.
 
     pypaimon's own access would need credentials in the table's options, and repeats uploads by other rules.
@@ -470,15 +470,15 @@ class ObjectFiles(PyArrowFileIO):  # type: ignore[misc]
         return {path: self.exists(path) for path in paths}
 
     def delete(self, path: str, recursive: bool = False) -> bool:
-        """Delete a file; folders have no existence of their own."""
+        """Delete a file; folders stay."""
         return self._storage.remove(self._name(path))
 
     def mkdirs(self, path: str) -> bool:
-        """Do nothing: an object store has no folders."""
+        """Do nothing: the storage makes folders with files."""
         return True
 
     def rename(self, src: str, dst: str) -> bool:
-        raise NotImplementedError("an object store has no rename")
+        raise NotImplementedError("a storage has no rename")
 
     def to_filesystem_path(self, path: str) -> str:
         return path

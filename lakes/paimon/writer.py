@@ -21,8 +21,8 @@ from sluicegate.lakes.arrow import out_of_range, require_values
 from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions, require_short
 from sluicegate.lakes.paimon.data_files import (
     DataFiles,
-    ObjectFiles,
     OpenPartitions,
+    StoredFiles,
     bound_lengths,
     file_options,
     held_bytes,
@@ -76,7 +76,7 @@ class PaimonWriter:
         if label is not None:
             # The library adds a random name, so all file names of the attempt differ.
             options[_PREFIX] = f"data-{label}-"
-        access = ObjectFiles(storage) if storage.object_store else _LocalFiles(storage.root)
+        access = _LocalFiles(storage.root) if storage.local else StoredFiles(storage)
         bare = unbounded(files, of_table, columns.names, event_time_column)
         self._files = DataFiles(access, settings, files.compression, bare, event_time_column)
         self._table = _library_table(table, access).copy(options)

@@ -9,8 +9,6 @@ import hashlib
 import importlib
 import inspect
 import json
-import os
-import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -290,7 +288,7 @@ def put_success_file(storage: Storage, folder: str, mark: Mark) -> None:
     if _number(before.get("decision")) >= mark.decision:
         return
     created = _number(before.get("creationTime")) or mark.time
-    _replace(storage, folder, _content(mark, created))
+    storage.replace(name, _content(mark, created))
 
 
 def _content(mark: Mark, created: int) -> bytes:
@@ -316,22 +314,6 @@ def _read(storage: Storage, name: str) -> dict[str, Any]:
 
 def _number(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
-
-
-def _replace(storage: Storage, folder: str, content: bytes) -> None:
-    if storage.object_store:
-        # A put replaces an object as a whole.
-        storage.write(folder, {NAME: content})
-        return
-    draft = f".{NAME}.{uuid.uuid4()}.tmp"
-    storage.write(folder, {draft: content})
-    place = os.path.join(storage.root, folder)
-    try:
-        os.replace(os.path.join(place, draft), os.path.join(place, NAME))
-    except OSError as error:
-        storage.discard(folder, [draft])
-        raise LakeUnavailable(f"cannot put {NAME} in {place}: {error}. Look at that folder") from error
-    storage.settle(folder)
 
 
 class MarkDoneState(State):

@@ -136,12 +136,12 @@ def _unescaped(text: str) -> str:
 # --- an entry: files of an attempt, where they go, and events to publish then -------------------------
 
 ENTRY_VERSION: Final = 1
-_OF_STORES: Final = ("AWS_", "GOOGLE_", "AZURE_")
-"""Beginnings of the variables with which a process reaches an object store."""
+_OF_STORES: Final = ("AWS_", "GOOGLE_", "AZURE_", "HADOOP_", "KRB5")
+"""Beginnings of the variables with which a process reaches an object store or HDFS."""
 
 
 def store_variables() -> dict[str, str]:
-    """Return the variables with which this process reaches object stores."""
+    """Return the variables with which this process reaches object stores and HDFS."""
     return {name: value for name, value in os.environ.items() if name.startswith(_OF_STORES)}
 
 

@@ -94,7 +94,7 @@ class Credentials:
 
 
 def _set_variables(wanted: Mapping[str, str]) -> None:
-    """Make these the only variables of object stores."""
+    """Make these the only variables of object stores and HDFS."""
     for name in store_variables().keys() - wanted.keys():
         del os.environ[name]
     os.environ.update(wanted)
@@ -186,7 +186,7 @@ def require_whole(folder: str, file: SpooledFile) -> None:
 
 def _require_folder(storage: Storage) -> None:
     """Raise LakeUnavailable if the folder of a table is away, such as one that is not mounted."""
-    if not storage.object_store and not os.path.isdir(storage.root):
+    if storage.local and not os.path.isdir(storage.root):
         raise LakeUnavailable(
             f"the folder {storage.root} does not exist on this machine, so its file system may not be "
             "mounted. Mount it; the files wait"

@@ -1,4 +1,4 @@
-"""Every storage of tables: local files, obstore on local files, a real S3 server, and the double of one."""
+"""Every storage of tables: local files, obstore on them, real servers of S3 and HDFS, a double of S3."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,13 @@ class Place:
 
 
 @pytest.fixture(
-    params=["local", "obstore-on-files", "s3-double", pytest.param("s3proxy", marks=pytest.mark.s3)]
+    params=[
+        "local",
+        "obstore-on-files",
+        "s3-double",
+        pytest.param("s3proxy", marks=pytest.mark.s3),
+        pytest.param("hdfs", marks=pytest.mark.hdfs),
+    ]
 )
 def place(
     request: pytest.FixtureRequest, tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch
@@ -41,6 +47,8 @@ def place(
         return Place(str(tmp_path))
     if request.param == "obstore-on-files":
         return Place(f"s3://{BUCKET}/{unique}", tmp_path)
+    if request.param == "hdfs":
+        return Place(f"{request.getfixturevalue('hdfs').uri}/{unique}")
     if request.param == "s3-double":
         request.getfixturevalue("s3_double")
     else:

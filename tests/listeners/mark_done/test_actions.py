@@ -141,7 +141,7 @@ async def test_a_file_that_cannot_be_put_names_its_folder(
         monkeypatch.undo()
         assert isinstance(caught.value.result, Failed)
         assert "cannot put _SUCCESS in " in caught.value.result.reason
-        assert "Look at that folder" in caught.value.result.reason
+        assert "See whether" in caught.value.result.reason
         assert monthly.success() == []
         await host.see(JANUARY_IS_DONE)
     assert monthly.success() == ["2013-01"]
