@@ -19,7 +19,7 @@ RUN awk '/^uv==/ { found = 1 } found { print } found && !/\\$/ { exit }' require
 # uv checks the hashes of a constraints file, so that the one lock file also covers a part of what it names.
 RUN --mount=type=cache,target=/var/cache/uv \
     uv pip install --python /opt/sluicegate --no-build --constraint requirements.lock \
-        --requirements pyproject.toml --extra delta --extra iceberg --extra paimon --extra object-stores \
+        --requirements pyproject.toml --extra delta --extra iceberg --extra paimon --extra object-stores --extra hdfs \
         --extra glue --extra msk --extra postgres --extra openlineage --extra otel
 
 # setuptools, which builds the project, comes from the same lock file.

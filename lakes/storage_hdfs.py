@@ -157,7 +157,11 @@ def explain_failure(attempt: str, failure: Failure) -> str:
 
 
 def _user() -> str:
-    return os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+    named = os.environ.get("HADOOP_USER_NAME")
+    try:
+        return named or getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.geteuid())
 
 
 # Clients: one for each cluster and user of a process.
@@ -400,7 +404,7 @@ class HdfsStorage:
     def hint(self, name: str, content: bytes) -> None:
         with contextlib.suppress(OSError, _Failed):
             hit(Failpoint.LAKE_HINT_BEFORE)
-            self._replace(name, content)
+            self._replace(name, content, sync=False)
             hit(Failpoint.LAKE_HINT_AFTER)
 
     def replace(self, name: str, content: bytes) -> None:
@@ -419,7 +423,8 @@ class HdfsStorage:
             raise LakeUnavailable(f"{name} of {self.uri} leads out of the table: not removed")
         with self._explained(f"cannot remove {name}"):
             found = self._status(name)
-            return found is not None and self._delete(name)
+            # The client would remove an empty folder, too.
+            return found is not None and not found.isdir and self._delete(name)
 
     def copy(self, source: Storage, name: str) -> None:
         content = source.read(name)
@@ -516,7 +521,7 @@ class HdfsStorage:
         raise _Failed(failure)
 
     def _write(self, folder: str, files: Mapping[str, bytes]) -> None:
-        """Write new files. When it raises, no write is under way any more."""
+        """Write new files. A call past its deadline may have its effect later."""
 
         def one(name: str) -> None:
             self._new(posixpath.join(folder, name), files[name])
@@ -549,12 +554,12 @@ class HdfsStorage:
             path = self._required("/".join(parts[:depth]))
             self._cluster.call(partial(_make_folder, path))
 
-    def _replace(self, name: str, content: bytes) -> None:
+    def _replace(self, name: str, content: bytes, *, sync: bool = True) -> None:
         target = self._required(name)
         folder, base = posixpath.split(name)
         draft = posixpath.join(folder, f".{base}.{uuid.uuid4()}.tmp")
         try:
-            self._new(draft, content)
+            self._new(draft, content, sync=sync)
             source = self._required(draft)
             self._cluster.call(lambda client: client.rename(source, target, overwrite=True))
         except BaseException:

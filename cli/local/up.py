@@ -1,4 +1,4 @@
-"""`sluicegate servers` and `up`: run Kafka and Valkey on this machine, and a coordinator with them.
+"""`sluicegate servers` and `up`: run Kafka, Valkey and HDFS on this machine, and a coordinator with them.
 
 Both are for a try without containers. The servers are imported when they run: their clients are heavy.
 """
@@ -35,7 +35,7 @@ from sluicegate.lakes.port import TableRefused
 from sluicegate.lakes.registry import DEFAULT_FORMAT, adapter
 
 if TYPE_CHECKING:
-    from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
+    from sluicegate.cli.local.servers import EmbeddedHdfs, EmbeddedKafka, EmbeddedServer, EmbeddedValkey
 
 
 _LOOK: Final = 0.5
@@ -57,35 +57,43 @@ folder_option = click.option(
 @folder_option
 @click.option("--kafka-port", type=PORT, default=9092, show_default=True, help="Port of Kafka.")
 @click.option("--valkey-port", type=PORT, default=6379, show_default=True, help="Port of Valkey.")
-def servers(folder: Path, kafka_port: int, valkey_port: int) -> None:
+@click.option("--hdfs", "with_hdfs", is_flag=True, help="Run HDFS too, with one data node.")
+@click.option("--hdfs-port", type=PORT, default=8020, show_default=True, help="Port of its NameNode.")
+def servers(folder: Path, kafka_port: int, valkey_port: int, with_hdfs: bool, hdfs_port: int) -> None:
     """Run Kafka and Valkey on this machine until Ctrl-C, and print the settings to use.
 
     For tests only: one broker, on the loopback interface, without passwords. Valkey does not persist its
-    data.
+    data. With --hdfs, a cluster of HDFS keeps its data in DIR.
     """
-    from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
+    from sluicegate.cli.local.servers import EmbeddedHdfs, EmbeddedKafka, EmbeddedValkey
 
     log_fetches()
     kafka = EmbeddedKafka(folder / "kafka", kafka_port)
     valkey = EmbeddedValkey(folder / "valkey", valkey_port)
-    _require_free(_ports_of(kafka_port, valkey_port))
+    hdfs = EmbeddedHdfs(folder / "hdfs", hdfs_port) if with_hdfs else None
+    used = _ports_of(kafka_port, valkey_port)
+    _require_free([*used, _Port(hdfs_port, "--hdfs-port", "HDFS", "")] if with_hdfs else used)
+    started: list[EmbeddedServer] = [valkey, kafka, *([hdfs] if hdfs else [])]
+    named, each_of = ("Kafka, Valkey and HDFS", "all") if hdfs else ("Kafka and Valkey", "both")
     try:
-        with until_interrupted():
-            click.echo(f"starting Kafka and Valkey in {folder}", err=True)
-            with valkey, kafka:
-                click.echo(_settings(kafka, valkey))
-                click.echo("both run until Ctrl-C", err=True)
-                watched = _Servers(kafka, valkey)
-                while True:
-                    watched.check()
-                    time.sleep(_LOOK)
+        with until_interrupted(), ExitStack() as stack:
+            click.echo(f"starting {named} in {folder}", err=True)
+            for each in started:
+                stack.enter_context(each)
+            click.echo(_settings(kafka, valkey, hdfs))
+            click.echo(f"{each_of} run until Ctrl-C", err=True)
+            watched = _Servers(kafka, valkey, hdfs)
+            while True:
+                watched.check()
+                time.sleep(_LOOK)
     except (EmbeddedError, OSError) as error:
         raise UserError(str(error)) from error
-    click.echo("both have ended", err=True)
+    click.echo(f"{each_of} have ended", err=True)
 
 
-def _settings(kafka: "EmbeddedKafka", valkey: "EmbeddedValkey") -> str:
-    return f'[kafka]\nbootstrap_servers = "{kafka.bootstrap}"\n\n[redis]\nurl = "{valkey.url}"'
+def _settings(kafka: "EmbeddedKafka", valkey: "EmbeddedValkey", hdfs: "EmbeddedHdfs | None") -> str:
+    tables = f"\n\n# Locations of tables begin with {hdfs.uri}/" if hdfs is not None else ""
+    return f'[kafka]\nbootstrap_servers = "{kafka.bootstrap}"\n\n[redis]\nurl = "{valkey.url}"{tables}'
 
 
 class _Fetches(logging.Handler):
@@ -113,17 +121,20 @@ def log_fetches() -> None:
 
 
 class _Servers:
-    """Kafka and Valkey while they run."""
+    """Kafka, Valkey and perhaps HDFS while they run."""
 
-    def __init__(self, kafka: "EmbeddedKafka", valkey: "EmbeddedValkey") -> None:
-        self._kafka = kafka
+    def __init__(
+        self, kafka: "EmbeddedKafka", valkey: "EmbeddedValkey", hdfs: "EmbeddedHdfs | None" = None
+    ) -> None:
+        self._needed: list[EmbeddedServer] = [kafka, *([hdfs] if hdfs else [])]
         self._valkey = valkey
         self._noted = False
 
     def check(self) -> None:
-        """Raise UserError if Kafka has ended by itself; print it once of Valkey, which has only a view."""
-        if not self._kafka.running:
-            raise UserError(f"Kafka has ended by itself; see {self._kafka.log_file}")
+        """Raise UserError if a server has ended by itself; print it once of Valkey, which has only a view."""
+        for each in self._needed:
+            if not each.running:
+                raise UserError(f"{each.name} has ended by itself; see {each.log_file}")
         if not self._valkey.running and not self._noted:
             self._noted = True
             click.echo(

@@ -111,6 +111,13 @@ def test_a_hint_is_replaced_whole(storage: Storage) -> None:
         assert storage.read("snapshot/LATEST") == content
 
 
+def test_a_file_is_replaced_whole(storage: Storage) -> None:
+    for content in (b"100", b"7", b"1000"):
+        storage.replace("dt=1/_SUCCESS", content)
+        assert storage.read("dt=1/_SUCCESS") == content
+    assert storage.names("dt=1") == ["_SUCCESS"]
+
+
 def test_a_copy_is_whole_and_replaces_a_part(place: Place, storage: Storage, tmp_path: Path) -> None:
     beside, local = place.open("source"), open_storage(str(tmp_path / "elsewhere"))
     local.make_folder()
