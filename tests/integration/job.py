@@ -41,13 +41,13 @@ SCHEMA = pa.schema([("id", pa.int64()), ("origin", pa.string()), ("at", pa.times
 PARTITIONS = 3
 
 
-def create_table(root: Path, name: str = "flights", **options: str) -> str:
+def create_table(root: Path | str, name: str = "flights", **options: str) -> str:
     """Make an append table; returns its location."""
     catalog = CatalogFactory.create({"warehouse": str(root)})
     catalog.create_database("db", ignore_if_exists=True)
     schema = Schema.from_pyarrow_schema(SCHEMA, options={"bucket": "-1", **options})
     catalog.create_table(f"db.{name}", schema, ignore_if_exists=False)
-    return str(root / "db.db" / name)
+    return f"{root}/db.db/{name}"
 
 
 def add_column(location: str, name: str) -> None:
@@ -60,9 +60,9 @@ def add_column(location: str, name: str) -> None:
 
 def read_ids(location: str) -> list[int]:
     """Every id in the table, by pypaimon's own reader."""
-    path = Path(location)
-    catalog = CatalogFactory.create({"warehouse": str(path.parents[1])})
-    builder = catalog.get_table(f"{path.parent.name.removesuffix('.db')}.{path.name}").new_read_builder()
+    warehouse, database, name = location.rsplit("/", 2)
+    catalog = CatalogFactory.create({"warehouse": warehouse})
+    builder = catalog.get_table(f"{database.removesuffix('.db')}.{name}").new_read_builder()
     splits = builder.new_scan().plan().splits()
     return sorted(builder.new_read().to_arrow(splits)["id"].to_pylist()) if splits else []
 
