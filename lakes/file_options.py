@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, cast
 
 from sluicegate.events.models import LONGEST_METADATA
 from sluicegate.lakes.port import Adapter, FileWriter, SchemaMismatch, TableRef, TableRefused
+from sluicegate.lakes.sequence import Upserts, upserting
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -193,19 +194,21 @@ def open_writer(
     event_time_column: str | None,
     label: str | None = None,
     files: FileOptions | None = None,
+    upserts: Upserts | None = None,
 ) -> FileWriter:
     """Open the writer half of an adapter. Raises TableRefused or LakeUnavailable.
 
     An adapter without the capability works while the job has no such option.
     """
+    more: Any = upserting(adapter, upserts)
     if files is None:
-        return adapter.open_writer(table, event_time_column, label)
+        return adapter.open_writer(table, event_time_column, label, **more)
     if "files" not in inspect.signature(adapter.open_writer).parameters:
         raise TableRefused(
             f"the format {adapter.name} has no options of files. Leave the options {PREFIX}* out, or upgrade "
             "the package of the format"
         )
-    return cast(FollowsFileOptions, adapter).open_writer(table, event_time_column, label, files)
+    return cast(FollowsFileOptions, adapter).open_writer(table, event_time_column, label, files, **more)
 
 
 def is_sortable(kind: "pa.DataType") -> bool:

@@ -10,10 +10,11 @@ import os
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from sluicegate.lakes.file_options import FileOptions
 from sluicegate.lakes.port import Adapter, FileWriter, LakeUnavailable, TableRef, TableRefused
+from sluicegate.lakes.sequence import Upserts, upserting
 from sluicegate.lakes.storage import Content, Range, Stamped, Storage, explain
 from sluicegate.lakes.storage_local import sync_folders_of, write_durably
 
@@ -182,6 +183,7 @@ def open_spooled(
     label: str,
     files: FileOptions | None,
     wrap: Wrap,
+    upserts: Upserts | None = None,
 ) -> FileWriter:
     """Open the writer half of an adapter for a storage that `wrap` returns. Raises TableRefused."""
     if "wrap" not in inspect.signature(adapter.open_writer).parameters:
@@ -189,4 +191,5 @@ def open_spooled(
             f"the format {adapter.name} cannot leave files to an uploader. Leave the option upload out, or "
             "upgrade the package of the format"
         )
-    return cast(SpoolsFiles, adapter).open_writer(table, event_time_column, label, files, wrap)
+    more: Any = upserting(adapter, upserts)
+    return cast(SpoolsFiles, adapter).open_writer(table, event_time_column, label, files, wrap, **more)

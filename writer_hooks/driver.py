@@ -41,6 +41,7 @@ from sluicegate.writer_hooks.errors import (
     NotOurs,
     RegionReplaced,
 )
+from sluicegate.writer_hooks.numbering import numbers_of, read_floor
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import publish, publish_completion
 from sluicegate.writer_hooks.region import Event, Region, Registered
@@ -103,6 +104,8 @@ class RegionDriver:
         self._registered: Registered | None = None
         self._base: Position | None = None
         """Position that the incarnation started from."""
+        self._floor: int | None = None
+        """Floor of the sequence numbers; None: the table has no keys."""
         self._previous: Position | None = None
         """The newest completed checkpoint, or the base."""
         self._completing = threading.Lock()
@@ -128,7 +131,8 @@ class RegionDriver:
         While a decision that moves the region has no outcome, the call waits for it, as long as the option
         `registration.timeout` states. A driver starts once, also after an error. Raises RegistrationRefused,
         RegistrationUnanswered, PublishFailed, TopicMissing, SourceOffsetsUnknown, or RegionReplaced: another
-        driver has registered meanwhile.
+        driver has registered meanwhile. Raises LakeError if the format has tables with keys, and this one
+        cannot be opened.
         """
         if self._process is not None:
             raise HookError("this driver was started already; make another RegionDriver to start again")
@@ -136,6 +140,7 @@ class RegionDriver:
         try:
             self._feed.start()
             registered, base, offsets = begin_incarnation(self._region, DRIVER, take_over=self._take_over)
+            self._floor = read_floor(self._sink)
         except BaseException:
             self._feed.stop()
             raise
@@ -171,10 +176,13 @@ class RegionDriver:
         self._state.await_commits(self._sink.backpressure, self._require_live)
         with self._beginning:
             number = self._next
+            numbers = numbers_of(self._floor, number - _number_of(self._base))
             self._heartbeats.begin(number)
             with self._state.lock:
                 self._next = number + 1
-        return OpenCheckpoint(self._options, registered.incarnation, number, process=this_process())
+        return OpenCheckpoint(
+            self._options, registered.incarnation, number, process=this_process(), numbers=numbers
+        )
 
     def give_up(self, checkpoint: OpenCheckpoint) -> None:
         """Complete a checkpoint, and all that began after it, without rows, at the place before them.
@@ -424,6 +432,10 @@ class RegionDriver:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _number_of(base: Position | None) -> int:
+    return -1 if base is None else base.checkpoint
 
 
 class DriverHeartbeats:

@@ -36,6 +36,7 @@ from sluicegate.writer_hooks.errors import (
     RegistrationUnanswered,
     SourceOffsetsUnknown,
 )
+from sluicegate.writer_hooks.numbering import require_one_writer
 from sluicegate.writer_hooks.options import FIRST_QUESTION, QUESTIONS, Backpressure
 from sluicegate.writer_hooks.region import LONGEST_OFFSETS, Region, Registered
 from sluicegate.writer_hooks.registration import (
@@ -168,7 +169,7 @@ def completion(
     """Return the body of a completion of a checkpoint, given as (incarnation, number).
 
     Without a watermark, the highest event time of the rows counts. Raises NotOurs for results of another
-    checkpoint, or two of one writer.
+    checkpoint, two of one writer, or two with rows of one key.
     """
     incarnation, number = checkpoint
     for result in results:
@@ -184,6 +185,7 @@ def completion(
             f"checkpoint {number} was given two results of one writer ({', '.join(names)}); give one of "
             "each, or the rows count twice"
         )
+    require_one_writer(results)
     events = tuple(event for result in results for event in result.written.events)
     times = [each.written.max_event_time for each in results if each.written.max_event_time is not None]
     return CheckpointCompleted.model_validate(

@@ -31,6 +31,7 @@ from sluicegate.writer_hooks.driver_state import (
     probe,
 )
 from sluicegate.writer_hooks.errors import BadOption, HookError, SourceOffsetsUnknown
+from sluicegate.writer_hooks.numbering import numbers_of, read_floor
 from sluicegate.writer_hooks.options import UPLOAD, SinkOptions, require_name
 from sluicegate.writer_hooks.publisher import publish_completion
 from sluicegate.writer_hooks.region import LONGEST_OFFSETS, Region, Registered
@@ -53,11 +54,15 @@ class BegunJob:
     """Position that the job follows."""
     done: tuple[str, ...]
     """Ids of the jobs of the region up to the base, oldest first."""
+    numbers: tuple[int, int] | None = None
+    """Sequence numbers of the rows, as of the checkpoint."""
 
     @property
     def checkpoint(self) -> OpenCheckpoint:
         """The checkpoint of the job, for its writers."""
-        return OpenCheckpoint(self.options, self.registered.incarnation, self.number, held=True)
+        return OpenCheckpoint(
+            self.options, self.registered.incarnation, self.number, held=True, numbers=self.numbers
+        )
 
     @property
     def number(self) -> int:
@@ -120,13 +125,15 @@ class Job:
                 return False
             found = begin_incarnation(self._region, _KIND, rests=True, seen=answer)
             done = _ids_of(self._region, found.base, found.source_offsets)
+            # The checkpoint of a job is the first one after its base.
+            numbers = numbers_of(read_floor(SinkOptions.parse(self._options, located=False)), 1)
         except BaseException:
             self._feed.stop()
             raise
         if self._id in done:  # another process has finished it meanwhile
             self._feed.stop()
             return False
-        self._begin(BegunJob(self._options, self._id, found.registered, found.base, done))
+        self._begin(BegunJob(self._options, self._id, found.registered, found.base, done, numbers))
         return True
 
     def _begin(self, begun: BegunJob) -> None:
@@ -148,9 +155,11 @@ class Job:
         """The checkpoint of the job, for writers in other processes."""
         return self.begun.checkpoint
 
-    def write(self, writer: str, rows: Rows, table: str | None = None) -> WriterResult:
+    def write(
+        self, writer: str, rows: Rows, table: str | None = None, part: tuple[int, int] = (0, 1)
+    ) -> WriterResult:
         """Write rows as one writer of the job, as `OpenCheckpoint.write` does."""
-        return self.checkpoint.write(writer, rows, table)
+        return self.checkpoint.write(writer, rows, table, part)
 
     def finish(self, results: Iterable[WriterResult], timeout: float | None = None) -> None:
         """Publish the events of these results and the completion, and wait until the job is committed.

@@ -22,6 +22,7 @@ from sluicegate.lakes.file_options import NAMES as FILE_NAMES
 from sluicegate.lakes.file_options import BadFileOption, FileOptions
 from sluicegate.lakes.port import TableRef, TableRefused
 from sluicegate.lakes.registry import DEFAULT_FORMAT, adapter
+from sluicegate.lakes.sequence import KIND_OPTION, Numbers, Upserts
 from sluicegate.texts import counted
 from sluicegate.writer_hooks.errors import BadOption
 from sluicegate.writer_hooks.region import (
@@ -346,6 +347,7 @@ _KNOWN: Final = (
     "topic.prefix",
     "event.time.column",
     "evolve",
+    KIND_OPTION,
     *FILE_NAMES,
     *BACKPRESSURE_OPTIONS,
     *UPLOAD_OPTIONS,
@@ -359,7 +361,7 @@ _KNOWN: Final = (
     "checkpointlocation",
     "queryname",
 )
-_OF_TABLES: Final = ("table", "path", "format", "event.time.column", "evolve", *FILE_NAMES)
+_OF_TABLES: Final = ("table", "path", "format", "event.time.column", "evolve", KIND_OPTION, *FILE_NAMES)
 _NAME: Final = re.compile(NAME_PATTERN)
 _SMALLEST_MESSAGE: Final = 16_384
 _DEFAULT_MESSAGE: Final = 1_000_000  # below Kafka's default limit of 1,048,588
@@ -385,6 +387,8 @@ class Target:
     """True: the events get facts of their files, and need room for them."""
     further: tuple[str, str] | None = None
     """Name and identifier of the further table that the attempt writes to; None: it is the stream's own."""
+    upserts: Upserts | None = None
+    """Options of rows for a table with keys; None: there are none."""
 
     def found_table(self) -> TableRef:
         """Return the table to write to. A further one is looked for in the catalog.
@@ -416,6 +420,8 @@ class SinkOptions:
     evolve: Evolve = "never"
     backpressure: Backpressure = field(default_factory=Backpressure)
     """Limits of completed checkpoints that are not committed."""
+    kind_column: str | None = None
+    """Column of the rows with their kinds, for a table with keys."""
     files: FileOptions | None = None
     """Options of the data files; None: the table and the defaults decide."""
     uploads: Uploads | None = None
@@ -445,6 +451,7 @@ class SinkOptions:
             table_options=_table_options(options),
             message_max_bytes=_message_max_bytes(options),
             evolve=_evolve(options),
+            kind_column=options.get(KIND_OPTION) or None,
             backpressure=Backpressure.parse(options),
             files=_files(options),
             uploads=Uploads.parse(options),
@@ -481,8 +488,11 @@ class SinkOptions:
                 "the coordinators"
             )
 
-    def target(self, table: str = "") -> Target:
-        """Return what an attempt at a table needs to know. Raises BadOption."""
+    def target(self, table: str = "", numbers: Numbers | None = None) -> Target:
+        """Return what an attempt at a table needs to know. Raises BadOption.
+
+        `numbers` are the sequence numbers of its rows, for a table with keys.
+        """
         self.require_table(table)
         # The options name columns of one table.
         has_columns, files = table == self.only, self.files
@@ -494,6 +504,7 @@ class SinkOptions:
             evolve=self.evolve,
             files=files.without_columns() if files is not None and not has_columns else files,
             further=(table, dict(self.tables)[table]) if table else None,
+            upserts=Upserts(self.kind_column, numbers) if self.kind_column or numbers else None,
         )
 
     def targets(self) -> list[Target]:

@@ -11,9 +11,9 @@ import math
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, Union
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, Union, cast
 from uuid import uuid4
 
 from sluicegate.events.codec import Flaw, read_attributes, read_files
@@ -24,6 +24,7 @@ from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes import FileWriter
 from sluicegate.lakes.file_options import open_writer
 from sluicegate.lakes.port import SchemaMismatch, TableRef
+from sluicegate.lakes.sequence import Numbers, UpsertWriter, writes_keys
 from sluicegate.writer_hooks.errors import BadOption, HookError, NotOurs
 from sluicegate.writer_hooks.options import SinkOptions, Target
 from sluicegate.writer_hooks.region import Attempt, Event, Region, files_written, label_of
@@ -49,6 +50,10 @@ class Written:
     min_event_time: int | None = None
     """Milliseconds since the Unix epoch."""
     max_event_time: int | None = None
+    numbers: tuple[int, int] | None = None
+    """Sequence numbers that its rows have, and the end of them; None: the table has no keys."""
+    buckets: tuple[int, ...] = ()
+    """Buckets that no other writer of the checkpoint may have rows of."""
 
 
 class AttemptWriter:
@@ -73,7 +78,7 @@ class AttemptWriter:
                 # Only such a writer needs the module, which loads pyarrow.
                 from sluicegate.lakes.new_columns import evolve
 
-                evolve(target.adapter, table, batch.schema)
+                evolve(target.adapter, table, _without_kinds(batch.schema, target))
             self._writer = self._open(target, table)
         self._writer.write(batch)
 
@@ -81,11 +86,11 @@ class AttemptWriter:
         label = label_of(self._region, self._attempt)
         of_table = (target.adapter, table, target.event_time_column, label, target.files)
         if target.wrap is None:
-            return open_writer(*of_table)
+            return open_writer(*of_table, target.upserts)
         # Only asynchronous uploads, and the user's work on files, need the module.
         from sluicegate.lakes.spooled import open_spooled
 
-        return open_spooled(*of_table, target.wrap)
+        return open_spooled(*of_table, target.wrap, target.upserts)
 
     def finish(self) -> tuple[Written, list[Event]]:
         """Close the files, and return the result with the events to publish for them."""
@@ -106,12 +111,24 @@ class AttemptWriter:
             *(self._region, self._attempt, body, self._target.message_max_bytes),
             with_facts=self._target.with_facts,
         )
-        return _summary(tuple(event.envelope.id for event in events), files), events
+        summary = _summary(tuple(event.envelope.id for event in events), files)
+        upserts = self._target.upserts
+        if upserts is not None and upserts.numbers is not None:
+            buckets = sorted(cast(UpsertWriter, self._writer).buckets)
+            summary = replace(summary, numbers=(*upserts.numbers,), buckets=(*buckets,))
+        return summary, events
 
     def abort(self) -> None:
         """Give up. The adapter removes files that no event describes."""
         if self._writer is not None:
             self._writer.abort()
+
+
+def _without_kinds(columns: "pa.Schema", target: Target) -> "pa.Schema":
+    """Return columns without that of the kinds, which no table gets."""
+    name = target.upserts.kind_column if target.upserts is not None else None
+    at = -1 if name is None else columns.get_field_index(name)
+    return columns if at < 0 else columns.remove(at)
 
 
 def write_attempt(
@@ -170,13 +187,18 @@ class WriterResult:
         found = read_json(text, {"attempt": dict, "written": dict, "held": list})
         try:
             attempt = Attempt(**found["attempt"])
-            written = Written(**{**found["written"], "events": tuple(found["written"]["events"])})
+            given = found["written"]
+            written = Written(**{name: _tuples(value) for name, value in given.items()})
             ids = written.events if found["held"] else ()
             pairs = zip(ids, found["held"], strict=True)
             held = tuple(_held_message(attempt, event, each) for event, each in pairs)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadOption(f"this is no result of a writer ({error}): {text[:_SHOWN]}") from error
         return cls(attempt, written, held)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _held_message(attempt: Attempt, name: str, found: Mapping[str, Any]) -> Message:
@@ -195,7 +217,7 @@ def _held_message(attempt: Attempt, name: str, found: Mapping[str, Any]) -> Mess
     return Message(key_of(event.stream, event.region, event.checkpoint), body, headers)
 
 
-def read_json(text: str, kinds: Mapping[str, type]) -> dict[str, Any]:
+def read_json(text: str, kinds: Mapping[str, Any]) -> dict[str, Any]:
     """Return a JSON object that has fields of these types. Raises BadOption."""
     try:
         found = json.loads(text)
@@ -222,7 +244,14 @@ class ArrowStream(Protocol):
 Rows = Union["pa.RecordBatch", "pa.Table", "pa.RecordBatchReader", ArrowStream]
 
 
-_CHECKPOINT: Final = {"options": dict, "incarnation": str, "number": int, "held": bool, "process": str}
+_CHECKPOINT: Final[Mapping[str, Any]] = {
+    "options": dict,
+    "incarnation": str,
+    "number": int,
+    "held": bool,
+    "process": str,
+    "numbers": list | None,
+}
 """Fields of an open checkpoint, with their types in JSON."""
 
 
@@ -257,17 +286,41 @@ class OpenCheckpoint:
     """True: the driver publishes the events of the writers, together with the completion."""
     process: str = ""
     """The driver's process. It publishes the event of a writer there, too, if one message has room for it."""
+    numbers: tuple[int, int] | None = None
+    """Sequence numbers of its rows, for a table with keys, and the end of them."""
 
-    def write(self, writer: str, rows: Rows, table: str | None = None) -> "WriterResult":
+    def split(self, rows: Rows, parts: int) -> "list[pa.Table]":
+        """Divide rows for a table with keys: all rows with one key go to one part, in their order.
+
+        Write each as a writer of its own, with `part=(number, parts)`. Raises BadOption for other tables, and
+        LakeError.
+        """
+        import pyarrow as pa
+
+        options = SinkOptions.parse(self.options, located=False)
+        adapter = options.target().adapter
+        if self.numbers is None or not writes_keys(adapter):
+            raise BadOption("only rows of a table with a primary key are divided by its buckets")
+        buckets_of = adapter.buckets_of(options.table_ref())
+        whole = pa.Table.from_batches(_batches(rows)).combine_chunks()
+        (batch,) = whole.to_batches() or [None]
+        owners = [] if batch is None else [bucket % parts for bucket in buckets_of(batch).to_pylist()]
+        return [
+            whole.filter(pa.array([owner == part for owner in owners], pa.bool_())) for part in range(parts)
+        ]
+
+    def write(
+        self, writer: str, rows: Rows, table: str | None = None, part: tuple[int, int] = (0, 1)
+    ) -> "WriterResult":
         """Write rows as one writer, and return when the files and their description are safe.
 
         In another process than the driver's, Kafka has acknowledged their event then. In the driver's, the
         completion publishes it.
 
-        `writer` names a part of the checkpoint: letters, digits, `_`, `.` and `-`. `table` is as in `Writer`,
-        and so are the errors. Each table has results of its own.
+        `writer` names a part of the checkpoint: letters, digits, `_`, `.` and `-`. `table` and `part` are as
+        in `Writer`, and so are the errors. Each table has results of its own.
         """
-        with Writer(self, writer, table) as open_writer:
+        with Writer(self, writer, table, part) as open_writer:
             open_writer.write(rows)
             return open_writer.finish()
 
@@ -279,7 +332,7 @@ class OpenCheckpoint:
     def from_json(cls, text: str) -> Self:
         """Read the result of `to_json`. Raises BadOption."""
         found = read_json(text, _CHECKPOINT)
-        return cls(**{name: found[name] for name in _CHECKPOINT})
+        return cls(**{name: _tuples(found[name]) for name in _CHECKPOINT})
 
 
 class Writer:
@@ -290,12 +343,18 @@ class Writer:
     of all others are orphans. A context that ends without `finish` gives the attempt up.
     """
 
-    def __init__(self, checkpoint: OpenCheckpoint, name: str, table: str | None = None) -> None:
+    def __init__(
+        self, checkpoint: OpenCheckpoint, name: str, table: str | None = None, part: tuple[int, int] = (0, 1)
+    ) -> None:
         """Begin an attempt. Raises BadOption for wrong options, or for a name that is none.
 
         `table`: the name of a further table of the stream, as in the options `tables.*`. Empty, it is the
         stream's own table. Without it, the rows go to the table of the option `table.name`, else to the
         stream's own. One writer may write to several tables, each by a `Writer` of its own.
+
+        `part`: for a table with keys, the number of the writer from 0 on, and how many there are. Without a
+        `sequence.field`, all rows of a bucket have to be in one part (`OpenCheckpoint.split`). Raises
+        TableRefused for one that there is not.
         """
         options = SinkOptions.parse(checkpoint.options, located=False)
         self._region = options.region
@@ -306,7 +365,8 @@ class Writer:
         elif checkpoint.process == this_process():
             most_held = options.message_max_bytes - HEADROOM
         self._delivery = delivery_of(options, self._attempt, most_held)
-        target = self._delivery.target(options.target(self._attempt.table))
+        numbers = Numbers(*checkpoint.numbers).part(*part) if checkpoint.numbers is not None else None
+        target = self._delivery.target(options.target(self._attempt.table, numbers))
         self._writer = AttemptWriter(self._region, self._attempt, target)
         self._is_over = False
         self._lock = threading.Lock()

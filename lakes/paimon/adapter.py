@@ -7,9 +7,12 @@ from sluicegate.lakes.capabilities import TableColumns
 from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.paimon.entries import FORMAT, FORMAT_VERSION
+from sluicegate.lakes.paimon.keys import sequence_fields
 from sluicegate.lakes.paimon.maintenance import PaimonMaintenance
-from sluicegate.lakes.paimon.table import Table
+from sluicegate.lakes.paimon.snapshots import highest_number
+from sluicegate.lakes.paimon.table import Table, hash_once, layout
 from sluicegate.lakes.port import PORT_VERSION, TableRef, TableRefused
+from sluicegate.lakes.sequence import BucketsOf, Keys, Upserts
 from sluicegate.lakes.spooled import Wrap, wrapped
 from sluicegate.lakes.storages import location_uri, open_storage
 
@@ -20,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class PaimonAdapter:
-    """Adapter for append tables. A location is the table's folder, on a file system or in an object store."""
+    """Adapter for append tables, and tables with keys in fixed buckets.
+
+    A location is the table's folder, on a file system or in an object store.
+    """
 
     name = FORMAT
     format_version = FORMAT_VERSION
@@ -55,13 +61,35 @@ class PaimonAdapter:
         label: str | None = None,
         files: FileOptions | None = None,
         wrap: Wrap | None = None,
+        upserts: Upserts | None = None,
     ) -> "PaimonWriter":
         """Open the writer half. Raises TableRefused or LakeUnavailable."""
         # This import loads half of pypaimon, which would delay the start of a coordinator.
         from sluicegate.lakes.paimon.writer import PaimonWriter
 
         storage = wrapped(open_storage(table.location), wrap)
-        return PaimonWriter(storage, event_time_column, label, files or NO_OPTIONS)
+        return PaimonWriter(storage, event_time_column, label, files or NO_OPTIONS, upserts)
+
+    def keys(self, table: TableRef) -> Keys | None:
+        """Return the properties of a table with keys. Raises TableRefused or LakeUnavailable."""
+        newest = Table(open_storage(table.location)).newest()
+        if not newest.is_primary_key_table:
+            return None
+        schema = newest.table_schema
+        return Keys(layout(schema).total, is_ordered=bool(sequence_fields(schema.options)))
+
+    def highest_number(self, table: TableRef) -> int:
+        """Return the highest sequence number of the newest snapshot. Raises LakeUnavailable."""
+        return highest_number(open_storage(table.location))
+
+    def buckets_of(self, table: TableRef) -> BucketsOf:
+        """Return the function of the buckets of rows. Raises TableRefused or LakeUnavailable."""
+        import pyarrow as pa
+        from pypaimon.write.row_key_extractor import FixedBucketRowKeyExtractor
+
+        schema = Table(open_storage(table.location)).newest().table_schema
+        extractor = hash_once(FixedBucketRowKeyExtractor(schema))
+        return lambda rows: pa.array(extractor._extract_buckets_batch(rows), pa.int32())
 
     def read_columns(self, table: TableRef) -> TableColumns:
         """Return the newest columns. Raises TableRefused or LakeUnavailable."""

@@ -23,6 +23,7 @@ from pypaimon.manifest.schema.data_file_meta import DataFileMeta
 from pypaimon.write.writer.data_writer import DataWriter
 
 from sluicegate.lakes.file_options import PREFIX, Compression, FileOptions, FileSettings
+from sluicegate.lakes.paimon.upserts import deletions
 from sluicegate.lakes.parquet import (
     BUFFER_ROWS,
     Counts,
@@ -265,6 +266,8 @@ class DataFiles:
         """By the name of the file."""
         self._times: dict[str, tuple[int | None, int | None]] = {}
         """Event times in milliseconds, by the name of the file."""
+        self._deletions: dict[str, int | None] = {}
+        """By the name of the file; None: the table has no keys."""
         for name in _FORMATS:
             setattr(files, f"write_{name}", self._looking(getattr(files, f"write_{name}"), name))
 
@@ -275,6 +278,7 @@ class DataFiles:
             floats = Floats(data.schema)
             file = path.rpartition("/")[2]
             counts = self._counts[file] = floats.count(data)
+            self._deletions[file] = deletions(data)
             if self._event_time is not None:
                 self._times[file] = event_time_range(data.column(self._event_time))
             if name == "parquet":
@@ -310,8 +314,10 @@ class DataFiles:
         return self._times.pop(file.file_name, (None, None))
 
     def correct(self, file: DataFileMeta) -> None:
-        """Correct the statistics of a file that was written, before they go into an entry."""
-        counts = self._counts.pop(file.file_name)
+        """Correct statistics and deletions of a file that was written, before they go into an entry."""
+        counts, deleted = self._counts.pop(file.file_name), self._deletions.pop(file.file_name)
+        if deleted is not None:
+            file.delete_row_count = deleted
         lowest, highest = file.value_stats.min_values, file.value_stats.max_values
         for at, field in enumerate(lowest.fields):
             if field.name in self._unbounded or counts.nan[field.name,]:

@@ -28,6 +28,7 @@ from pypaimon.utils.file_store_path_factory import canonical_data_file_path
 
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.committer import refuse_other_metadata
+from sluicegate.lakes.paimon.keys import key_columns
 from sluicegate.lakes.paimon.table import UNAWARE, SchemaTable, layout
 from sluicegate.lakes.port import BadFiles
 from sluicegate.texts import counted
@@ -80,6 +81,16 @@ class Statistics:
             if low is not None and high is not None and low > high:
                 return f"has a lower bound above the upper one for the column {name}"
         return None
+
+    def range_problem(self, lowest: bytes, highest: bytes) -> str | None:
+        """Return what is wrong with two rows that are the ends of a range; None if nothing is."""
+        try:
+            lower, upper = self._bounds(lowest), self._bounds(highest)
+        except (ValueError, struct.error) as error:
+            return f"has keys that cannot be read: {error}"
+        if None in lower or None in upper:
+            return "has a key with a null"
+        return "has a lowest key above the highest one" if lower > upper else None
 
     def _bounds(self, raw: bytes) -> list[Any]:
         """Return the values of a row, None for null. Raises ValueError or struct.error."""
@@ -209,6 +220,48 @@ _NO_STATISTICS: Final = {"_MIN_VALUES": EMPTY, "_MAX_VALUES": EMPTY, "_NULL_COUN
 ENTRY_SCHEMA: Final = fastavro.parse_schema(MANIFEST_ENTRY_SCHEMA)
 
 
+def _no_keys(described: Mapping[str, Any]) -> Sequence[tuple[str, object, object]]:
+    """Return the claims of a file of a table without keys, with what each has to be."""
+    return (
+        ("lowest key", described["_MIN_KEY"], EMPTY),
+        ("highest key", described["_MAX_KEY"], EMPTY),
+        ("key statistics", {**described["_KEY_STATS"], "_NULL_COUNTS": None}, _NO_STATISTICS),
+        ("nulls in keys", described["_KEY_STATS"]["_NULL_COUNTS"] or [], []),
+        ("deleted rows", described["_DELETE_ROW_COUNT"] or 0, 0),
+    )
+
+
+class _Keys:
+    """Checks of the fields of an entry that only tables with keys have.
+
+    Readers merge files whose ranges of keys overlap, and no others; and they read a file without deletions as
+    it is. So a wrong range or a wrong number of deletions shows rows that are not there any more.
+    """
+
+    def __init__(self, table: SchemaTable) -> None:
+        by_name = {field.name: field for field in table.fields}
+        self._fields = Statistics([by_name[name] for name in key_columns(table.table_schema)])
+
+    def problem(self, described: Mapping[str, Any]) -> str | None:
+        """Return what is wrong with keys, numbers or deletions of a file; None if nothing is."""
+        rows, deleted = described["_ROW_COUNT"], described["_DELETE_ROW_COUNT"]
+        if deleted is None:
+            return (
+                "does not state how many of its rows are deletions. Rows that they delete would come back: "
+                "count the rows whose _VALUE_KIND is 1 or 3"
+            )
+        if not 0 <= deleted <= rows:
+            return f"has {counted(deleted, 'deletion')}, of {counted(rows, 'row')}"
+        lowest, highest = described["_MIN_SEQUENCE_NUMBER"], described["_MAX_SEQUENCE_NUMBER"]
+        if highest - lowest + 1 < rows:
+            return (
+                f"has the sequence numbers {lowest} to {highest} for {counted(rows, 'row')}, and two are one"
+            )
+        return self._fields.range_problem(
+            described["_MIN_KEY"], described["_MAX_KEY"]
+        ) or self._fields.problem(described["_KEY_STATS"], rows)
+
+
 @dataclass(frozen=True, slots=True)
 class Entries:
     """The entries of an event: their bytes, and what a commit needs in addition."""
@@ -259,6 +312,7 @@ class Examiner:
         """By the schema, and the columns that have some; None: all."""
         self._layout = layout(table.table_schema)
         self._buckets = self._layout.numbers
+        self._keys = _Keys(table) if table.is_primary_key_table else None
         self._folders: dict[tuple[bytes, int], PartitionFolder] = {}
         self._partitions: dict[bytes, bytes] = {}
 
@@ -288,11 +342,7 @@ class Examiner:
             ("extra files", described["_EXTRA_FILES"], []),
             ("external path", described["_EXTERNAL_PATH"], None),
             ("first row id", described["_FIRST_ROW_ID"], None),
-            ("lowest key", described["_MIN_KEY"], EMPTY),
-            ("highest key", described["_MAX_KEY"], EMPTY),
-            ("key statistics", {**described["_KEY_STATS"], "_NULL_COUNTS": None}, _NO_STATISTICS),
-            ("nulls in keys", described["_KEY_STATS"]["_NULL_COUNTS"] or [], []),
-            ("deleted rows", described["_DELETE_ROW_COUNT"] or 0, 0),
+            *(_no_keys(described) if self._keys is None else ()),
             ("source", described["_FILE_SOURCE"] or 0, 0),
             ("index", described["_EMBEDDED_FILE_INDEX"], None),
             ("columns", described["_WRITE_COLS"], None),
@@ -304,6 +354,8 @@ class Examiner:
                     f"the entry of {file.path} has {what} {found!r} where {expected!r} is expected"
                 )
         problem = self._problem(event.schema_id, described)
+        if problem is None and self._keys is not None:
+            problem = self._keys.problem(described)
         if problem is not None:
             raise BadFiles(f"the entry of {file.path} {problem}")
         bucket: int = record["_BUCKET"]

@@ -5,7 +5,7 @@ import json
 import re
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -292,6 +292,38 @@ def render(number: int, head: Snapshot | None, commit: Commit) -> bytes:
     kept = {key: value for key, value in fields.items() if value is not None}
     # The C encoder of `json` does not indent; that in Python leaves 35 objects to the collector.
     return to_json(kept, indent=2)
+
+
+_TRIES: Final = 3
+"""Heads whose manifests are read; each may expire meanwhile."""
+
+
+def highest_number(storage: Storage) -> int:
+    """Return a sequence number that no row of the newest snapshot exceeds. Raises LakeUnavailable.
+
+    Entries of files that were deleted later count, too: a number that is too high does no harm.
+    """
+    snapshots = Snapshots(storage)
+    for _ in range(_TRIES):
+        head = snapshots.newest()
+        if head is None:
+            return 0
+        try:
+            return max(_numbers_in(storage, head), default=0)
+        except Gone:
+            continue
+    raise LakeUnavailable(
+        f"the manifests of the newest snapshot of {storage.uri} vanished while they were read. If snapshots "
+        "expire that fast, keep more of them; else restore the manifests"
+    )
+
+
+def _numbers_in(storage: Storage, head: Snapshot) -> Iterator[int]:
+    """Yield the highest number of each file of a snapshot. Raises Gone or LakeUnavailable."""
+    for which in ("baseManifestList", "deltaManifestList"):
+        for meta in records(storage, head.fields[which]):
+            for entry in records(storage, meta["_FILE_NAME"]):
+                yield int(entry["_FILE"]["_MAX_SEQUENCE_NUMBER"])
 
 
 # The history of a Paimon table, read back by the numbers of its snapshots.

@@ -12,6 +12,7 @@ from pypaimon.common.options import CoreOptions, Options
 from pypaimon.schema.table_schema import TableSchema
 from pypaimon.utils.file_store_path_factory import FileStorePathFactory
 
+from sluicegate.lakes.paimon.keys import KEY_TYPES, key_columns, refusal_of_keys, type_of
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.lakes.storage import Storage
 from sluicegate.texts import counted
@@ -61,7 +62,7 @@ UNAWARE: Final = -1
 """Number of buckets of a table without fixed buckets, whose files are all in bucket 0."""
 
 _KEY_TYPES: Final = re.compile(
-    r"(STRING|CHAR\b.*|VARCHAR\b.*|BOOLEAN|TINYINT|SMALLINT|INT|INTEGER|BIGINT|DATE)( NOT NULL)?"
+    r"STRING|CHAR\b.*|VARCHAR\b.*|BOOLEAN|TINYINT|SMALLINT|INT|INTEGER|BIGINT|DATE"
 )
 """Types whose hash is known to be equal in Paimon's Java library and in pypaimon."""
 
@@ -101,7 +102,7 @@ def layout(schema: TableSchema) -> Layout:
     if total == UNAWARE:
         return Layout(UNAWARE)
     fields = {field.name: field for field in schema.fields}
-    key = ((fields[name].id, _type(fields[name])) for name in _key(schema) if name in fields)
+    key = ((fields[name].id, type_of(fields[name])) for name in _key(schema) if name in fields)
     return Layout(total, tuple(key), str(options.get("bucket-function.type", "default")).lower())
 
 
@@ -117,13 +118,16 @@ def refusal(schema: TableSchema) -> str | None:
         return f"the option bucket-function.type = {options['bucket-function.type']} is not supported"
     fields = {field.name: field for field in schema.fields}
     names = _key(schema)
+    types = KEY_TYPES if schema.primary_keys else _KEY_TYPES
     if not names:
         return f"it has fixed buckets (bucket = {found.total}), but no bucket-key that says what goes where"
     for name in names:
         if name not in fields:
             return f"its bucket-key names the column {name}, which it does not have"
-        if not _KEY_TYPES.fullmatch(str(fields[name].type).upper()):
-            return f"its bucket-key is {name}, and keys of the type {_type(fields[name])} are not supported"
+        if not types.fullmatch(type_of(fields[name])):
+            return f"its bucket-key is {name}, and keys of the type {type_of(fields[name])} are not supported"
+        if schema.primary_keys and name not in schema.primary_keys:
+            return f"its bucket-key names the column {name}, which is not in its primary key"
     return None
 
 
@@ -166,11 +170,7 @@ def one_group(extractor: Any) -> Any:
 
 def _key(schema: TableSchema) -> list[str]:
     parts = str(schema.options.get("bucket-key") or "").split(",")
-    return [part.strip() for part in parts if part.strip()]
-
-
-def _type(field: Any) -> str:
-    return str(field.type).upper().removesuffix(" NOT NULL")
+    return [part.strip() for part in parts if part.strip()] or key_columns(schema)
 
 
 _SCHEMA: Final = re.compile(r"schema-(\d+)")
@@ -251,8 +251,8 @@ class Table:
             reason = out_of_scope(opened)
             if reason is not None:
                 raise TableRefused(
-                    f"{self.storage.uri}: {reason}. Give the stream an append table without that (a new "
-                    "one, or this one altered)"
+                    f"{self.storage.uri}: {reason}. Give the stream a table without that (a new one, or this "
+                    "one altered)"
                 )
             self._refuse_other_layouts(ids, opened)
             self._digests[newest] = self._digest(newest)
@@ -328,11 +328,8 @@ class Table:
 
 def out_of_scope(table: SchemaTable) -> str | None:
     """Return the first unsupported feature of the table, None if there is none."""
-    if table.is_primary_key_table:
-        return (
-            "it has a primary key; only append tables are supported, since writers do not wait for the "
-            "commit before theirs"
-        )
+    if table.is_primary_key_table and (reason := refusal_of_keys(table.table_schema)) is not None:
+        return reason
     options: dict[str, str] = {key: str(value) for key, value in table.table_schema.options.items()}
     buckets = refusal(table.table_schema)
     if buckets is not None:

@@ -31,9 +31,12 @@ from sluicegate.lakes.paimon.data_files import (
     unbounded,
 )
 from sluicegate.lakes.paimon.entries import encode_entry, partition_folder
+from sluicegate.lakes.paimon.keys import sequence_fields
 from sluicegate.lakes.paimon.table import Layout, SchemaTable, Table, hash_once, layout, one_group
+from sluicegate.lakes.paimon.upserts import UpsertRows, take_numbers, write_rows
 from sluicegate.lakes.parquet import RowBuffer, refuse_long_names, refuse_long_path, refuse_long_values
 from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
+from sluicegate.lakes.sequence import KIND_OPTION, Upserts
 from sluicegate.lakes.storage import Storage, is_too_long, unwritable
 from sluicegate.lakes.storage_local import make_inside
 
@@ -59,6 +62,7 @@ class PaimonWriter:
         event_time_column: str | None,
         label: str | None,
         files: FileOptions = NO_OPTIONS,
+        upserts: Upserts | None = None,
     ) -> None:
         """Prepare a writer. Raises TableRefused for wrong options, or LakeUnavailable."""
         opened = Table(storage)
@@ -87,13 +91,18 @@ class PaimonWriter:
         self._storage = storage
         # Paimon's Java library puts the default in place of null, too.
         self._defaults = [field.name for field in table.fields if field.default_value is not None]
-        self._buffer = RowBuffer(storage.uri, columns, event_time_column)
+        self._upserts = _upserts(storage.uri, table, columns, of_table, upserts, sorts=bool(settings.sort))
+        rows = columns if self._upserts is None else self._upserts.columns
+        self._buffer = RowBuffer(storage.uri, rows, event_time_column)
         self._write = self._table.new_stream_write_builder().new_write()
         self._layout = layout(table.table_schema)
         lengths = bound_lengths(of_table, columns.names)
         _adapt(self._write, self._layout, lengths, is_partitioned=bool(table.table_schema.partition_keys))
         held = held_bytes(of_table, settings.target_size)
+        if self._upserts is not None:
+            take_numbers(self._write.file_store_write, of_table)
         OpenPartitions(self._write.file_store_write, settings.open_partitions, held)
+        self.buckets = frozenset[int]()
         self._written: list[str] = []
         self._described = False
 
@@ -111,8 +120,10 @@ class PaimonWriter:
             raise
         self._written = [str(file.file_path) for message in messages for file in message.new_files]
         self._write.close()
-        if self._layout.fixed:
+        if self._layout.fixed and self._upserts is None:
             _number(messages)
+        if self._upserts is not None and not sequence_fields(self._table.table_schema.options):
+            self.buckets = frozenset(message.bucket for message in messages if message.new_files)
         infos = [self._describe(message, file) for message in messages for file in self._new_files(message)]
         self._storage.settle_files([info.path for info in infos])
         self._described = True
@@ -132,7 +143,10 @@ class PaimonWriter:
         if rows is None:
             return
         try:
-            self._write.write_arrow(rows)
+            if self._upserts is None:
+                self._write.write_arrow(rows)
+            else:
+                write_rows(self._write, self._upserts.numbered(rows))
         except RuntimeError as error:
             self._raise_known(error)
             raise
@@ -199,6 +213,31 @@ def _adapt(write: Any, layout: Layout, lengths: Mapping[str, int], *, is_partiti
     elif not is_partitioned:
         write.row_key_extractor = one_group(write.row_key_extractor)
     take_bounds(write.file_store_write, lengths)
+
+
+def _upserts(
+    location: str,
+    table: SchemaTable,
+    columns: pa.Schema,
+    options: Mapping[str, str],
+    given: Upserts | None,
+    *,
+    sorts: bool,
+) -> UpsertRows | None:
+    """Return the rows of an attempt at a table with keys, None for other tables. Raises TableRefused."""
+    if table.is_primary_key_table:
+        if sorts:
+            raise TableRefused(
+                f"the option file.sort cannot be used: the files of {location} are sorted by its primary "
+                "key. Leave it out"
+            )
+        return UpsertRows(location, columns, options, given)
+    if given is not None and given.kind_column is not None:
+        raise TableRefused(
+            f"the option {KIND_OPTION} is for tables with a primary key, and {location} has none. Leave it "
+            "out"
+        )
+    return None
 
 
 def _refuse_avro(location: str, columns: pa.Schema, options: Mapping[str, str]) -> None:

@@ -104,8 +104,7 @@ def make_table(folder: Path, name: str, primary_keys: tuple[str, ...] = ()) -> P
     catalog = CatalogFactory.create({"warehouse": str(folder)})
     catalog.create_database("demo", True)
     columns = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())])
-    options = {"bucket": "1"} if primary_keys else {}
-    schema = Schema.from_pyarrow_schema(columns, primary_keys=list(primary_keys), options=options)
+    schema = Schema.from_pyarrow_schema(columns, primary_keys=list(primary_keys))
     catalog.create_table(f"demo.{name}", schema, False)
     return folder / "demo.db" / name
 

@@ -110,7 +110,7 @@ def test_each_unusable_table_is_named(deployment: Deployment, tmp_path: Path) ->
     assert result.exit_code == 1
     assert found["table of flights"][0] == "OK"
     for stream, says, remedy in (
-        ("keyed", "primary key", "Give the stream an append table"),
+        ("keyed", "primary key", "Make a table with a fixed number of buckets"),
         ("gone", str(tmp_path / "gone"), "create the table there"),
         ("odd", "'excel'", "this release knows: delta, iceberg, "),
     ):

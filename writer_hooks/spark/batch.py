@@ -21,6 +21,7 @@ from sluicegate.events.envelope import EventType
 from sluicegate.events.models import CheckpointCompleted, Name
 from sluicegate.events.models import ListenerState as ListenerText
 from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.lakes.sequence import MOST_TASKS
 from sluicegate.writer_hooks.errors import (
     BadListenerState,
     NotOurs,
@@ -30,6 +31,7 @@ from sluicegate.writer_hooks.errors import (
     TooManyUncommitted,
     TopicMissing,
 )
+from sluicegate.writer_hooks.numbering import require_one_writer
 from sluicegate.writer_hooks.options import PATIENCE, SinkOptions
 from sluicegate.writer_hooks.publisher import publish, publish_completion, shared_publisher
 from sluicegate.writer_hooks.region import Attempt, Registered
@@ -243,18 +245,23 @@ def write_task(
     marker: IncarnationMarker,
     batches: Iterable["pa.RecordBatch"],
     table: str | None = None,
+    parts: int = MOST_TASKS,
 ) -> WriterResult:
     """Write a task's rows to files of a table. The result has their events, which the driver publishes.
 
     If the events are large, Kafka has acknowledged them on return, and the result has their ids. If that
     publication fails, the files stay, because their events may be in the log. With asynchronous uploads,
-    files and events are durable on this machine on return, and its uploader publishes them.
+    files and events are durable on this machine on return, and its uploader publishes them. `parts` is the
+    number of tasks, for a table with keys.
     """
-    attempt = _this_attempt(options, marker, table)
+    attempt, task = _this_attempt(options, marker, table)
+    numbers = marker.numbers(attempt.checkpoint)
+    if numbers is not None:
+        numbers = numbers.part(task, parts)
     region = options.region
     delivery = delivery_of(options, attempt, _MOST_HELD)
     try:
-        target = delivery.target(options.target(attempt.table))
+        target = delivery.target(options.target(attempt.table, numbers))
         written, events = write_attempt(region, attempt, target, local_times(batches))
         held = delivery.deliver(events)
     finally:
@@ -275,7 +282,10 @@ def local_times(batches: Iterable["pa.RecordBatch"]) -> Iterator["pa.RecordBatch
         yield batch.replace_schema_metadata(LOCAL_TIMES)
 
 
-def _this_attempt(options: SinkOptions, marker: IncarnationMarker, table: str | None) -> Attempt:
+def _this_attempt(
+    options: SinkOptions, marker: IncarnationMarker, table: str | None
+) -> tuple[Attempt, int]:
+    """Return the attempt of this task, and the number of the task."""
     # A driver without PySpark learns from `attach` or ForeachBatch what to install.
     from pyspark import TaskContext
 
@@ -291,7 +301,8 @@ def _this_attempt(options: SinkOptions, marker: IncarnationMarker, table: str | 
             f"a task of the query {query} was given the sink of the query {marker.query}; the "
             "checkpoint location must be the query's own"
         )
-    return options.attempt(marker.incarnation, int(batch), f"p{context.partitionId():05d}", table)
+    task = context.partitionId()
+    return options.attempt(marker.incarnation, int(batch), f"p{task:05d}", table), task
 
 
 _kept = False
@@ -334,6 +345,7 @@ def complete_batch(
     """
     for outcome in outcomes:
         _require_own(outcome, marker, batch)
+    require_one_writer(outcomes)
     region = options.region
     body = _completion(options, marker, batch, outcomes, spark_watermark, listener_state)
     if source_digest not in (None, body.source_digest):

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from sluicegate.events.models import NAME_PATTERN, Planned, Position
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
+from sluicegate.lakes.sequence import Numbers, checkpoint_numbers
 from sluicegate.writer_hooks.errors import BadCheckpointLocation, NotOurs
 from sluicegate.writer_hooks.region import LONGEST_OFFSETS
 from sluicegate.writer_hooks.spark.location import Location
@@ -53,6 +54,8 @@ class IncarnationMarker(BaseModel):
     region: str | None = None
     assignment: int = 0
     """Number of the assignment in which the incarnation registers."""
+    floor: int | None = None
+    """Floor of its sequence numbers (`lakes.sequence`), recorded before its first file; None: it has none."""
     resetting: bool = False
     """True during a reset of the location. No batch may run until the reset is finished."""
     former: "IncarnationMarker | None" = None
@@ -60,6 +63,10 @@ class IncarnationMarker(BaseModel):
 
     Before the first registration in another stream: the marker of the stream before.
     """
+
+    def numbers(self, batch: int) -> Numbers | None:
+        """Return the sequence numbers of a batch; None for a table without keys. Raises TableRefused."""
+        return None if self.floor is None else checkpoint_numbers(self.floor, batch - self.first + 1)
 
 
 class CompletedNote(BaseModel):

@@ -375,7 +375,11 @@ class _StreamBatch:
 
         Only the results that it returns count: those of the winning attempts.
         """
-        task = partial(_write_partition, self.stream.options, self.marker, table)
+        options, parts = self.stream.options, MOST_TASKS
+        keys = keys_of(options) if self.marker.floor is not None else None
+        if keys is not None and not keys.is_ordered:
+            rows, parts = _by_bucket(options, rows, keys)
+        task = partial(_write_partition, options, self.marker, table, parts)
         try:
             found = rows.mapInArrow(task, f"{_COLUMN} string").collect()
         except Exception as error:
@@ -410,13 +414,54 @@ def _write_parts(split: Split, frame: "DataFrame", batch_id: int, streams: Seque
             frame.unpersist()
 
 
+# Rows of a table with keys and without a `sequence.field`: their order in the batch decides which is newer.
+#
+# All rows of a bucket go to one task, in that order. Their places are those of `monotonically_increasing_id`:
+# rows of one partition of the batch keep their order, and partitions follow each other. So the rows of a
+# partition of Kafka keep theirs, and an `orderBy` before the call orders the whole batch.
+
+_BUCKET: Final = "_sluicegate_bucket"
+_PLACE: Final = "_sluicegate_place"
+
+
+def _by_bucket(options: SinkOptions, rows: "DataFrame", keys: Keys) -> "tuple[DataFrame, int]":
+    """Return the rows of a batch with a task for each bucket or several, and the number of tasks."""
+    from pyspark.sql import functions
+    from pyspark.sql.types import IntegerType, StructType
+
+    with_bucket = StructType([*rows.schema.fields]).add(_PLACE, "long").add(_BUCKET, IntegerType())
+    placed = rows.withColumn(_PLACE, functions.monotonically_increasing_id())
+    found = placed.mapInArrow(partial(_add_buckets, options), with_bucket)
+    parts = max(1, min(keys.buckets, int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions"))))
+    moved = found.repartition(parts, _BUCKET).sortWithinPartitions(_PLACE)
+    return moved.drop(_PLACE, _BUCKET), parts
+
+
+def _add_buckets(
+    options: SinkOptions, batches: Iterator["pa.RecordBatch"]
+) -> Iterator["pa.RecordBatch"]:
+    """Yield rows with their buckets in the table."""
+    from sluicegate.lakes.arrow import conform
+
+    adapter = options.target().adapter
+    if not writes_keys(adapter):
+        raise AssertionError("only a format with keys is divided by buckets")
+    buckets_of = adapter.buckets_of(options.table_ref())
+    for batch in local_times(batches):
+        yield batch.append_column(_BUCKET, buckets_of(batch))
+
+
 def _write_partition(
-    options: SinkOptions, marker: IncarnationMarker, table: str, batches: Iterator["pa.RecordBatch"]
+    options: SinkOptions,
+    marker: IncarnationMarker,
+    table: str,
+    parts: int,
+    batches: Iterator["pa.RecordBatch"],
 ) -> Iterator["pa.RecordBatch"]:
     """Write the rows of a task, and yield its result as one row."""
     import pyarrow as pa
 
-    outcome = write_task(options, marker, batches, table)
+    outcome = write_task(options, marker, batches, table, parts)
     yield pa.RecordBatch.from_arrays([pa.array([outcome.to_json()], pa.string())], names=[_COLUMN])
 
 

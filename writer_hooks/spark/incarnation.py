@@ -17,12 +17,14 @@ from typing import Final, NamedTuple
 from sluicegate.events.models import Position
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.problems import STREAM_STALLS, Code
+from sluicegate.lakes.sequence import raised_floor
 from sluicegate.writer_hooks.errors import (
     BadCheckpointLocation,
     BatchUnfinished,
     RegionReplaced,
     RegistrationUnanswered,
 )
+from sluicegate.writer_hooks.numbering import read_floor
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import publish
 from sluicegate.writer_hooks.region import Event, Region, Registered
@@ -82,7 +84,31 @@ def register_query(
         if marker.assignment < region.assignment.number:
             marker = _begin_assignment(options, checkpoint, marker, stopped)
     is_known = _has_completed(checkpoint, marker)
-    return _restart(options, checkpoint, marker, stopped, patience if is_known else math.inf)
+    found = _restart(options, checkpoint, marker, stopped, patience if is_known else math.inf)
+    # A query that ends writes nothing.
+    return found if may_be_unplanned else found._replace(marker=_number(options, checkpoint, marker))
+
+
+def _number(
+    options: SinkOptions, checkpoint: CheckpointLocation, marker: IncarnationMarker
+) -> IncarnationMarker:
+    """Record the floor of the sequence numbers, after the registration: all that counts is committed then.
+
+    A restart keeps it, because batches may be planned and not committed. It raises the floor if another
+    writer has committed higher numbers since. Raises BadOption, TableRefused or LakeUnavailable.
+    """
+    highest = read_floor(options)
+    if highest is None:
+        return marker
+    floor = highest
+    if marker.floor is not None:
+        newest = checkpoint.newest_planned()
+        place = 1 if newest is None else newest - marker.first + 1
+        floor = raised_floor(marker.floor, highest, max(1, place))
+    if floor != marker.floor:
+        marker = marker.model_copy(update={"floor": floor})
+        checkpoint.write_marker(marker)
+    return marker
 
 
 def _restart(

@@ -12,6 +12,7 @@ from sluicegate.lakes.capabilities import evolving
 from sluicegate.lakes.file_options import open_writer
 from sluicegate.lakes.port import TableRef, TableRefused
 from sluicegate.lakes.registry import install_line
+from sluicegate.lakes.sequence import Upserts, checkpoint_numbers, writes_keys
 from sluicegate.writer_hooks.errors import (
     BadCheckpointLocation,
     BadOption,
@@ -134,7 +135,8 @@ def _table_troubles(target: Target) -> Iterator[str]:
         files = files.without_columns()
     try:
         table = target.found_table()
-        open_writer(kind, table, None, files=files).abort()
+        upserts = _trial(target, table)
+        open_writer(kind, table, None, files=files, upserts=upserts).abort()
         is_new = evolves and _lacks(kind, table, column)
     except LakeError as error:
         unseen = f". The option event.time.column ({column}) could not be compared with it" if column else ""
@@ -144,9 +146,18 @@ def _table_troubles(target: Target) -> Iterator[str]:
     if column is None or is_new:
         return
     try:
-        kind.open_writer(table, column).abort()
+        open_writer(kind, table, column, upserts=upserts).abort()
     except LakeError as error:
         yield f"the column {column} cannot be used as event.time.column: {error}"
+
+
+def _trial(target: Target, table: TableRef) -> Upserts | None:
+    """Return the options of rows for a table, with any numbers if it has keys. Raises LakeError."""
+    kind_column = target.upserts.kind_column if target.upserts is not None else None
+    adapter = target.adapter
+    if target.further is None and writes_keys(adapter) and adapter.keys(table) is not None:
+        return Upserts(kind_column, checkpoint_numbers(0, 1))
+    return target.upserts
 
 
 def _lacks(kind: Adapter, table: TableRef, column: str | None) -> bool:

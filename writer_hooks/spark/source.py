@@ -19,7 +19,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from sluicegate.lakes.sequence import MOST_TASKS
 from sluicegate.writer_hooks.errors import BadOption, NotOurs
+from sluicegate.writer_hooks.numbering import require_field_order
 from sluicegate.writer_hooks.options import NAME, SinkOptions
 from sluicegate.writer_hooks.region import Registered
 from sluicegate.writer_hooks.spark.batch import (
@@ -132,6 +134,7 @@ class JobWriter(DataSourceArrowWriter):  # type: ignore[misc]
         # A stream, which starts a process for each batch, does not need it.
         from sluicegate.writer_hooks.job import Job
 
+        require_field_order(SinkOptions.parse(options, located=False))
         with Job(options, job_id) as job:
             if job.start():
                 self._job = job.begun
@@ -142,8 +145,8 @@ class JobWriter(DataSourceArrowWriter):  # type: ignore[misc]
         """Write a task's rows to files. Their events travel in the result."""
         if self._job is None:
             return JobMessage("")
-        name = f"p{TaskContext.get().partitionId():05d}"
-        with Writer(self._job.checkpoint, name) as writer:
+        task = TaskContext.get().partitionId()
+        with Writer(self._job.checkpoint, f"p{task:05d}", part=(task, MOST_TASKS)) as writer:
             for batch in local_times(iterator):
                 writer.write(batch)
             return JobMessage(writer.finish().to_json())
@@ -216,6 +219,9 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
         checkpoint, folder = CheckpointLocation(options.checkpoint_location), self.registry_folder
         query = checkpoint.known_query()
         registry = require_attached(None if folder is None else Registry(folder))
+        if registry.registered(query) is None:
+            # Before the first file of each run: Spark alone decides which task gets a row.
+            require_field_order(options)
         # A query may have been one of ForeachBatch before.
         forget = checkpoint.forget_completed
         registered = partial(require_registered, options, self.options, query, registry, checkpoint, forget)

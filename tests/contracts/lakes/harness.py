@@ -140,9 +140,10 @@ def written(
     *batches: pa.RecordBatch,
     event_time: str | None = None,
     label: str | None = None,
+    **options: Any,
 ) -> FilesWritten:
     """Write rows with the writer half, and describe them as a job does."""
-    writer = adapter.open_writer(table, event_time, label)
+    writer = adapter.open_writer(table, event_time, label, **options)
     for batch in batches:
         writer.write(batch)
     return FilesWritten(

@@ -72,11 +72,15 @@ class PaimonLake:
         partition_keys: Sequence[str] = (),
         options: Mapping[str, str] | None = None,
         access: Mapping[str, str] | None = None,
+        primary_keys: Sequence[str] = (),
     ) -> None:
         """Make the table in a folder or at a URI; `access` are pypaimon's own options of an object store."""
         self.adapter = ADAPTER
         self._schema = Schema.from_pyarrow_schema(
-            schema, partition_keys=list(partition_keys), options={"bucket": "-1", **(options or {})}
+            schema,
+            partition_keys=list(partition_keys),
+            primary_keys=list(primary_keys),
+            options={"bucket": "-1", **(options or {})},
         )
         self.catalog = CatalogFactory.create({"warehouse": str(warehouse), **(access or {})})
         self.catalog.create_database("db", True)

@@ -83,9 +83,10 @@ def test_a_changelog_producer_is_refused(tmp_path: Path) -> None:
     refused_by_both(location, "changelog-producer = input")
 
 
-def test_a_primary_key_is_refused(tmp_path: Path) -> None:
+def test_a_primary_key_with_dynamic_buckets_is_refused(tmp_path: Path) -> None:
+    """Others are in `test_keys`."""
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
-    refused_by_both(table(tmp_path, {"bucket": "1"}, schema, primary_keys=["id"]), "primary key")
+    refused_by_both(table(tmp_path, {"bucket": "-1"}, schema, primary_keys=["id"]), "primary key")
 
 
 @pytest.mark.parametrize(
