@@ -116,7 +116,7 @@ class WritesKeys(Adapter, Protocol):
     """Capability: tables with keys can be written."""
 
     def keys(self, table: TableRef) -> Keys | None:
-        """Return the properties of a table with keys; None for other tables.
+        """Return the properties of a table with keys; None for other tables, and if there is none.
 
         Raises TableRefused or LakeUnavailable.
         """

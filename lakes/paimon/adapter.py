@@ -10,7 +10,7 @@ from sluicegate.lakes.paimon.entries import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.paimon.keys import sequence_fields
 from sluicegate.lakes.paimon.maintenance import PaimonMaintenance
 from sluicegate.lakes.paimon.snapshots import highest_number
-from sluicegate.lakes.paimon.table import Table, hash_once, layout
+from sluicegate.lakes.paimon.table import Table, layout
 from sluicegate.lakes.port import PORT_VERSION, TableRef, TableRefused
 from sluicegate.lakes.sequence import BucketsOf, Keys, Upserts
 from sluicegate.lakes.spooled import Wrap, wrapped
@@ -71,11 +71,14 @@ class PaimonAdapter:
         return PaimonWriter(storage, event_time_column, label, files or NO_OPTIONS, upserts)
 
     def keys(self, table: TableRef) -> Keys | None:
-        """Return the properties of a table with keys. Raises TableRefused or LakeUnavailable."""
-        newest = Table(open_storage(table.location)).newest()
-        if not newest.is_primary_key_table:
+        """Return the properties of a table with keys; None for others, and for one that is not there yet.
+
+        Raises TableRefused or LakeUnavailable.
+        """
+        opened = Table(open_storage(table.location))
+        if not opened.exists() or not opened.newest().is_primary_key_table:
             return None
-        schema = newest.table_schema
+        schema = opened.newest().table_schema
         return Keys(layout(schema).total, is_ordered=bool(sequence_fields(schema.options)))
 
     def highest_number(self, table: TableRef) -> int:
@@ -84,12 +87,10 @@ class PaimonAdapter:
 
     def buckets_of(self, table: TableRef) -> BucketsOf:
         """Return the function of the buckets of rows. Raises TableRefused or LakeUnavailable."""
-        import pyarrow as pa
-        from pypaimon.write.row_key_extractor import FixedBucketRowKeyExtractor
+        # These imports load half of pypaimon, which would delay the start of a coordinator.
+        from sluicegate.lakes.paimon.writer import buckets_of
 
-        schema = Table(open_storage(table.location)).newest().table_schema
-        extractor = hash_once(FixedBucketRowKeyExtractor(schema))
-        return lambda rows: pa.array(extractor._extract_buckets_batch(rows), pa.int32())
+        return buckets_of(Table(open_storage(table.location)).newest())
 
     def read_columns(self, table: TableRef) -> TableColumns:
         """Return the newest columns. Raises TableRefused or LakeUnavailable."""

@@ -15,9 +15,10 @@ from pypaimon.schema.data_types import PyarrowFieldParser
 from pypaimon.table.file_store_table import FileStoreTable
 from pypaimon.table.row.generic_row import GenericRow
 from pypaimon.write.commit_message import CommitMessage
+from pypaimon.write.row_key_extractor import FixedBucketRowKeyExtractor
 
 from sluicegate.events.models import FileInfo
-from sluicegate.lakes.arrow import out_of_range, require_values
+from sluicegate.lakes.arrow import conform, out_of_range, require_values
 from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions, require_short
 from sluicegate.lakes.paimon.data_files import (
     DataFiles,
@@ -36,7 +37,7 @@ from sluicegate.lakes.paimon.table import Layout, SchemaTable, Table, hash_once,
 from sluicegate.lakes.paimon.upserts import UpsertRows, take_numbers, write_rows
 from sluicegate.lakes.parquet import RowBuffer, refuse_long_names, refuse_long_path, refuse_long_values
 from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
-from sluicegate.lakes.sequence import KIND_OPTION, Upserts
+from sluicegate.lakes.sequence import KIND_OPTION, BucketsOf, Upserts
 from sluicegate.lakes.storage import Storage, is_too_long, unwritable
 from sluicegate.lakes.storage_local import make_inside
 
@@ -293,6 +294,21 @@ class _LocalFiles(LocalFileIO):  # type: ignore[misc]
     def mkdirs(self, path: str) -> bool:
         make_inside(self.path, os.path.relpath(path, self.path))
         return True
+
+
+def buckets_of(table: SchemaTable) -> BucketsOf:
+    """Return the function of the buckets of rows, by which a writer of the table divides them."""
+    extractor = hash_once(FixedBucketRowKeyExtractor(table.table_schema))
+    fields = [field for field in table.fields if field.name in extractor.bucket_keys]
+    columns: pa.Schema = PyarrowFieldParser.from_paimon_schema(fields).remove_metadata()
+
+    def found(rows: pa.RecordBatch) -> pa.Array:
+        named = [name for name in rows.schema.names if name in columns.names]
+        # The hash depends on the type.
+        fitting = conform(rows.select(named), columns)
+        return pa.array(extractor._extract_buckets_batch(fitting), pa.int32())
+
+    return found
 
 
 def _library_table(table: SchemaTable, files: FileIO) -> FileStoreTable:

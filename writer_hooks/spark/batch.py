@@ -282,9 +282,7 @@ def local_times(batches: Iterable["pa.RecordBatch"]) -> Iterator["pa.RecordBatch
         yield batch.replace_schema_metadata(LOCAL_TIMES)
 
 
-def _this_attempt(
-    options: SinkOptions, marker: IncarnationMarker, table: str | None
-) -> tuple[Attempt, int]:
+def _this_attempt(options: SinkOptions, marker: IncarnationMarker, table: str | None) -> tuple[Attempt, int]:
     """Return the attempt of this task, and the number of the task."""
     # A driver without PySpark learns from `attach` or ForeachBatch what to install.
     from pyspark import TaskContext

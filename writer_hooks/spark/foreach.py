@@ -17,7 +17,9 @@ from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from sluicegate.lakes.sequence import MOST_TASKS, Keys, writes_keys
 from sluicegate.writer_hooks.errors import BadCheckpointLocation, BadOption, HookError, NotOurs
+from sluicegate.writer_hooks.numbering import keys_of
 from sluicegate.writer_hooks.options import TABLE_NAME, TABLES_PREFIX, SinkOptions
 from sluicegate.writer_hooks.spark.batch import (
     BATCH_PROPERTY,
@@ -26,6 +28,7 @@ from sluicegate.writer_hooks.spark.batch import (
     complete_batch,
     decline_batch,
     has_watermark,
+    local_times,
     require_counted,
     require_registered,
     write_task,
@@ -433,22 +436,26 @@ def _by_bucket(options: SinkOptions, rows: "DataFrame", keys: Keys) -> "tuple[Da
     placed = rows.withColumn(_PLACE, functions.monotonically_increasing_id())
     found = placed.mapInArrow(partial(_add_buckets, options), with_bucket)
     parts = max(1, min(keys.buckets, int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions"))))
-    moved = found.repartition(parts, _BUCKET).sortWithinPartitions(_PLACE)
-    return moved.drop(_PLACE, _BUCKET), parts
+    if hasattr(found, "repartitionById"):
+        moved = found.repartitionById(parts, functions.col(_BUCKET))
+    else:
+        # By the hash of the number: some tasks get several buckets, others none.
+        moved = found.repartition(parts, _BUCKET)
+    return moved.sortWithinPartitions(_PLACE).drop(_PLACE, _BUCKET), parts
 
 
-def _add_buckets(
-    options: SinkOptions, batches: Iterator["pa.RecordBatch"]
-) -> Iterator["pa.RecordBatch"]:
+def _add_buckets(options: SinkOptions, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
     """Yield rows with their buckets in the table."""
-    from sluicegate.lakes.arrow import conform
-
     adapter = options.target().adapter
     if not writes_keys(adapter):
         raise AssertionError("only a format with keys is divided by buckets")
     buckets_of = adapter.buckets_of(options.table_ref())
-    for batch in local_times(batches):
-        yield batch.append_column(_BUCKET, buckets_of(batch))
+    import pyarrow as pa
+
+    for batch in batches:
+        (marked,) = local_times([batch])
+        columns = [*batch.columns, buckets_of(marked)]
+        yield pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, _BUCKET])
 
 
 def _write_partition(

@@ -1,8 +1,7 @@
 """Tables with keys: numbers, deletions, the fold, and which tables are in scope."""
 
 import itertools
-import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from sluicegate.lakes.sequence import END, STEP, Numbers, Upserts, checkpoint_nu
 from tests.contracts.lakes.harness import Stream, written
 from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.lakes.paimon import reading
-from tests.lakes.paimon.keyed import SCHEMA, KeyedLake, Row
+from tests.lakes.paimon.keyed import SCHEMA, KeyedLake
 from tests.lakes.paimon.test_entries import edited
 
 
