@@ -467,7 +467,7 @@ def result(
     writer: str, *events: str, place: tuple[str, int] = PLACE, time: int | None = None
 ) -> WriterResult:
     attempt = SimpleNamespace(incarnation=place[0], checkpoint=place[1], writer=writer)
-    written = SimpleNamespace(events=events, max_event_time=time)
+    written = SimpleNamespace(events=events, max_event_time=time, numbers=None, buckets=())
     return cast(WriterResult, SimpleNamespace(attempt=attempt, written=written))
 
 
