@@ -1,4 +1,4 @@
-"""Apache Paimon: append tables on file systems and in object stores.
+"""Apache Paimon: append tables, and tables with keys, on file systems and in object stores.
 
 The table is its folder; there is no catalog. These files matter to a commit:
 
@@ -45,8 +45,9 @@ coordinator has asked, absence cannot be proven and the stream stalls.
 Scope
 -----
 
-Append tables only. `table.out_of_scope` names the options that are refused. Files without metadata are
-taken unless the table has fixed buckets: no footer proves a bucket. Tables with fixed buckets make all
+Append tables, and tables with keys in fixed buckets. `table.out_of_scope` and `keys` name the options that
+are refused. `upserts` gives rows with keys their numbers and kinds, and `lakes/sequence.py` says where the
+numbers come from. Files without metadata are taken unless the table has fixed buckets: no footer proves a bucket. Tables with fixed buckets make all
 writers one region, because all of them write to the same buckets.
 
 pypaimon does schemas, paths, row encodings and data files. An import of its table class takes seconds, so
@@ -60,6 +61,7 @@ What may never happen
   commit is refused.
 - A list that is shorter than the snapshot states is taken for whole: rows would be lost.
 - A manifest with deletions is merged: the order of entries determines the effect of a deletion.
+- A file of a table with keys states fewer deletions than it has: deleted rows would come back.
 - Statistics that pypaimon cannot decode reach a manifest: the table would be unreadable for everybody.
 
 Where to start: `committer`, then `snapshots` with `follows`, then `manifests`.

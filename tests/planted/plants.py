@@ -28,22 +28,23 @@ from sluicegate.coordinator.stream.reload import Changes
 from sluicegate.coordinator.stream.runner import StreamRunner
 from sluicegate.events import codec, models
 from sluicegate.kafka.bodies import Bodies, Budget
-from sluicegate.lakes import committer, history
+from sluicegate.lakes import committer, history, sequence
 from sluicegate.lakes.delta import versions
 from sluicegate.lakes.delta.committer import DeltaCommitter
 from sluicegate.lakes.iceberg.maintenance import References as IcebergReferences
 from sluicegate.lakes.iceberg.rest import RestTransactions
 from sluicegate.lakes.iceberg.sql import SqlCatalog, SqlTransactions
+from sluicegate.lakes.paimon import entries, upserts
 from sluicegate.lakes.paimon.maintenance import References as PaimonReferences
 from sluicegate.lakes.threads import CommitThreads
 from sluicegate.listeners import tags
 from sluicegate.listeners.mark_done import policy as mark_policy
 from sluicegate.state_store.memory import MemoryStateStore
-from sluicegate.writer_hooks import driver_state
+from sluicegate.writer_hooks import driver_state, numbering
 from sluicegate.writer_hooks.driver import DriverHeartbeats, RegionDriver
 from sluicegate.writer_hooks.driver_state import DriverState
 from sluicegate.writer_hooks.options import Backpressure, Repetition
-from sluicegate.writer_hooks.spark import batch
+from sluicegate.writer_hooks.spark import batch, incarnation
 from sluicegate.writer_hooks.spark.checkpoint import CheckpointLocation
 from sluicegate.writer_hooks.spark.heartbeats import Run
 from sluicegate.writer_hooks.spark.registry import Registry
@@ -70,6 +71,8 @@ ICEBERG: Final = "tests/lakes/iceberg/test_maintenance.py"
 GROUPS: Final = "tests/lakes/iceberg/test_group_steps.py"
 PAIMON: Final = "tests/lakes/paimon/test_maintenance.py"
 STORE: Final = "tests/contracts/state_store"
+KEYS: Final = "tests/lakes/paimon/test_keys.py"
+NUMBERS: Final = "tests/hooks/test_numbering.py"
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,40 @@ _LISTED: Final = "home.listed = await home.table.call(home.finder.stated_files)"
 _COMPARED: Final = "home.history = await home.table.comparison()"
 
 PLANTS: Final = (
+    # --- tables with keys --------------------------------------------------------------------------
+    Plant(
+        "checkpoints begin at the committed number alone",
+        *(sequence.checkpoint_numbers, "Numbers(floor + place * STEP,", "Numbers(floor + STEP,", KEYS),
+    ),
+    Plant(
+        "a task takes numbers that it does not have",
+        *(sequence.Numbers.take, "if rows > self.end - self.first:", "if False:", KEYS),
+    ),
+    Plant(
+        "numbers go on to the largest one",
+        *(sequence.checkpoint_numbers, "if found.end > END:", "if False:", KEYS),
+    ),
+    Plant(
+        "a delete is not counted",
+        *(upserts.deletions, "pa.array(_DELETIONS, pa.int8())", "pa.array((1,), pa.int8())", KEYS),
+    ),
+    Plant(
+        "an entry need not count its deletions",
+        *(entries._Keys.problem, "if deleted is None:", "deleted = deleted or 0\n        if False:", KEYS),
+    ),
+    Plant(
+        "two writers may share a bucket",
+        *(
+            numbering.require_one_writer,
+            "{*one.written.buckets} & {*other.written.buckets}",
+            "set[int]()",
+            NUMBERS,
+        ),
+    ),
+    Plant(
+        "a restart computes its numbers again",
+        *(incarnation._number, "if marker.floor is not None:", "if False:", NUMBERS),
+    ),
     # --- limit on texts ----------------------------------------------------------------------------
     Plant(
         "texts of any size enter a cut",
