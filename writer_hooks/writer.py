@@ -302,12 +302,10 @@ class OpenCheckpoint:
         if self.numbers is None or not writes_keys(adapter):
             raise BadOption("only rows of a table with a primary key are divided by its buckets")
         buckets_of = adapter.buckets_of(options.table_ref())
-        whole = pa.Table.from_batches(_batches(rows)).combine_chunks()
-        (batch,) = whole.to_batches() or [None]
-        owners = [] if batch is None else [bucket % parts for bucket in buckets_of(batch).to_pylist()]
-        return [
-            whole.filter(pa.array([owner == part for owner in owners], pa.bool_())) for part in range(parts)
-        ]
+        batches = list(_batches(rows))
+        whole = pa.Table.from_batches(batches) if batches else pa.table({})
+        owners = [bucket % parts for each in batches for bucket in buckets_of(each).to_pylist()]
+        return [whole.filter(pa.array([each == at for each in owners], pa.bool_())) for at in range(parts)]
 
     def write(
         self, writer: str, rows: Rows, table: str | None = None, part: tuple[int, int] = (0, 1)

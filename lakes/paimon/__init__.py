@@ -47,8 +47,8 @@ Scope
 
 Append tables, and tables with keys in fixed buckets. `table.out_of_scope` and `keys` name the options that
 are refused. `upserts` gives rows with keys their numbers and kinds, and `lakes/sequence.py` says where the
-numbers come from. Files without metadata are taken unless the table has fixed buckets: no footer proves a bucket. Tables with fixed buckets make all
-writers one region, because all of them write to the same buckets.
+numbers come from. Files without metadata are taken unless the table has fixed buckets: no footer proves a
+bucket. Tables with fixed buckets make all writers one region, because all of them write to the same buckets.
 
 pypaimon does schemas, paths, row encodings and data files. An import of its table class takes seconds, so
 only `writer` does that. `table.SchemaTable` serves commits. `data_files` corrects the library's bounds, by

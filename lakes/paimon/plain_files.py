@@ -11,7 +11,9 @@ from pypaimon.table.row.generic_row import GenericRow
 
 from sluicegate.events.models import FileInfo
 from sluicegate.lakes.paimon.entries import BUCKET, encode_entry
+from sluicegate.lakes.paimon.keys import key_columns
 from sluicegate.lakes.paimon.table import UNAWARE, SchemaTable, layout
+from sluicegate.lakes.paimon.upserts import numbered_columns, with_keys
 from sluicegate.lakes.parquet import FileColumns, extreme_values
 from sluicegate.lakes.port import BadFiles
 from sluicegate.texts import counted
@@ -27,6 +29,9 @@ _APPENDED: Final = 0
 def columns_of(table: SchemaTable) -> FileColumns:
     """Return the columns that files of a schema must have."""
     schema: pa.Schema = PyarrowFieldParser.from_paimon_schema(table.fields).remove_metadata()
+    if table.is_primary_key_table:
+        empty = pa.RecordBatch.from_pylist([], numbered_columns(schema))
+        schema = with_keys(empty, key_columns(table.table_schema)).schema
     return FileColumns(schema, int(table.table_schema.id))
 
 

@@ -52,7 +52,7 @@ class UpsertRows:
         self._kind_column = of_table or of_job
         self._left: Numbers = given.numbers
         self._engine = engine_of(options)
-        self._names = columns.names
+        self._names, self._numbered = columns.names, numbered_columns(columns)
         self.columns = columns if of_job is None else columns.append(pa.field(of_job, pa.string()))
         """Columns that rows have: those of the table, perhaps with that of the kinds."""
 
@@ -65,7 +65,7 @@ class UpsertRows:
         kinds = self._kinds(rows)
         numbers = pa.array(np.arange(own.first, own.end, dtype=np.int64))
         values = [rows.column(name) for name in self._names]
-        return pa.table([numbers, kinds, *values], names=[NUMBER, KIND, *self._names])
+        return pa.table([numbers, kinds, *values], schema=self._numbered)
 
     def _kinds(self, rows: pa.Table) -> pa.Array:
         """Return the kinds of rows as files have them. Raises SchemaMismatch."""
@@ -85,6 +85,12 @@ class UpsertRows:
                 f"merge-engine = {DEDUPLICATE}"
             )
         return kinds.cast(pa.int8())
+
+
+def numbered_columns(columns: pa.Schema) -> pa.Schema:
+    """Return the columns of rows that have numbers and kinds."""
+    number, kind = pa.field(NUMBER, pa.int64(), nullable=False), pa.field(KIND, pa.int8(), nullable=False)
+    return pa.schema([number, kind, *columns])
 
 
 def deletions(rows: pa.Table) -> int | None:

@@ -1,4 +1,4 @@
-"""Tables with keys: numbers of checkpoints through restarts, and one writer for each bucket. No server runs."""
+"""Tables with keys: numbers of checkpoints through restarts, and one writer for each bucket; no server."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -222,7 +222,7 @@ def test_a_driver_ends_when_the_table_has_no_numbers_left(
 
 def test_several_regions_are_refused(region: Region) -> None:
     region.options = {**region.options, "regions": "JFK,EWR", "assignment": "1"}
-    with pytest.raises(BadOption, match="lists 2 regions, but the table .* has a primary key"):
+    with pytest.raises(BadOption, match=r"lists 2 regions, but the table .* has a primary key"):
         region.start()
 
 

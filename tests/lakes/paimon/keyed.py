@@ -33,11 +33,11 @@ class KeyedLake(PaimonLake):
         primary_keys: Sequence[str] = ("id",),
         partition_keys: Sequence[str] = (),
         *,
-        kinds: bool = True,
+        kinds: bool | None = True,
     ) -> None:
-        """Make the table. Without `kinds` it has no column `op`, which rows have all the same."""
+        """Make the table. `kinds` False: it lacks the column `op` of its rows. None: they lack it, too."""
         given = {"bucket": "2", **({"rowkind.field": "op"} if kinds else {}), **(options or {})}
-        of_table = schema if kinds else schema.remove(schema.get_field_index("op"))
+        of_table = schema.remove(schema.get_field_index("op")) if kinds is False else schema
         super().__init__(folder, of_table, partition_keys, given, primary_keys=primary_keys)
         self.schema = schema
 
