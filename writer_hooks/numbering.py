@@ -7,7 +7,7 @@ checkpoints that are planned and not committed.
 """
 
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import pairwise
 
 from sluicegate.lakes.sequence import Keys, Numbers, checkpoint_numbers, writes_keys
 from sluicegate.writer_hooks.errors import BadOption, NotOurs
@@ -66,17 +66,20 @@ def require_one_writer(results: Sequence[WriterResult]) -> None:
     Only tables with keys have such numbers. Their rows with one key are in one bucket, and their numbers are
     all that orders them, unless a column does. Then no writer states its buckets.
     """
-    found = [each for each in results if each.written.numbers is not None]
-    for one, other in combinations(sorted(found, key=lambda each: each.written.numbers or (0, 0)), 2):
-        names = f"{one.attempt.writer} and {other.attempt.writer}"
-        if (one.written.numbers or (0, 0))[1] > (other.written.numbers or (0, 0))[0]:
+    ranges = sorted((each.written.numbers, each.attempt.writer) for each in results if each.written.numbers)
+    for (one, before), (other, after) in pairwise(ranges):
+        if one[1] > other[0]:
             raise NotOurs(
-                f"the writers {names} have sequence numbers in common, so rows with one key would have no "
-                "order. Give each writer of the checkpoint another part: part=(number, writers)"
+                f"the writers {before} and {after} have sequence numbers in common, so rows with one key "
+                "would have no order. Give each writer of the checkpoint another part: part=(number, writers)"
             )
-        if shared := {*one.written.buckets} & {*other.written.buckets}:
-            raise NotOurs(
-                f"the writers {names} both have rows of bucket {min(shared)}, and the table has no "
-                "sequence.field to order them. Give all rows of a bucket to one writer: "
-                "OpenCheckpoint.split(rows, writers) divides them"
-            )
+    owners: dict[int, str] = {}
+    for each in results:
+        for bucket in each.written.buckets:
+            owner = owners.setdefault(bucket, each.attempt.writer)
+            if owner != each.attempt.writer:
+                raise NotOurs(
+                    f"the writers {owner} and {each.attempt.writer} both have rows of bucket {bucket}, and "
+                    "the table has no sequence.field to order them. Give all rows of a bucket to one writer: "
+                    "OpenCheckpoint.split(rows, writers) divides them"
+                )

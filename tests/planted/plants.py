@@ -117,8 +117,8 @@ PLANTS: Final = (
         "two writers may share a bucket",
         *(
             numbering.require_one_writer,
-            "{*one.written.buckets} & {*other.written.buckets}",
-            "set[int]()",
+            "if owner != each.attempt.writer:",
+            "if False:",
             NUMBERS,
         ),
     ),
