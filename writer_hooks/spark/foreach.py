@@ -435,7 +435,9 @@ def _by_bucket(options: SinkOptions, rows: "DataFrame", keys: Keys) -> "tuple[Da
     with_bucket = StructType([*rows.schema.fields]).add(_PLACE, "long").add(_BUCKET, IntegerType())
     placed = rows.withColumn(_PLACE, functions.monotonically_increasing_id())
     found = placed.mapInArrow(partial(_add_buckets, options), with_bucket)
-    parts = max(1, min(keys.buckets, int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions"))))
+    tasks = str(rows.sparkSession.conf.get("spark.sql.shuffle.partitions"))
+    # Some platforms have `auto` there.
+    parts = min(keys.buckets, int(tasks)) if tasks.isdigit() else keys.buckets
     if hasattr(found, "repartitionById"):
         moved = found.repartitionById(parts, functions.col(_BUCKET))
     else:

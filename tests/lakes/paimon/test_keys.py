@@ -13,6 +13,8 @@ from sluicegate.lakes.file_options import FileOptions, SortColumn
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.port import BadFiles, SchemaMismatch, TableRefused
 from sluicegate.lakes.sequence import END, STEP, Numbers, Upserts, checkpoint_numbers, raised_floor
+from sluicegate.lakes.spooled import SpooledStorage, open_spooled
+from sluicegate.lakes.storage import Storage
 from tests.contracts.lakes.harness import Stream, written
 from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.lakes.paimon import reading
@@ -102,6 +104,65 @@ def test_a_range_of_keys_that_is_turned_around_is_refused(one: KeyedLake) -> Non
     turned = {"_MIN_KEY": file["_MAX_KEY"], "_MAX_KEY": file["_MIN_KEY"]}
     with pytest.raises(BadFiles, match="lowest key above the highest"):
         stream.committer.check([edited(event, **turned)])
+
+
+def test_each_partition_has_its_own_keys(tmp_path: Path) -> None:
+    day = pa.field("day", pa.string(), nullable=False)
+    lake = KeyedLake(tmp_path, {}, SCHEMA.append(day), primary_keys=["day", "id"], partition_keys=["day"])
+    stream = Stream(lake)
+    for place, value in ((1, "old"), (2, "new")):
+        rows = [(key, f"{value}{at}", 0, "+I", f"d{at}") for at in range(3) for key in range(10 // place)]
+        stream.add(place, lake.upsert(rows, place=place))
+    found = {(row["day"], row["id"]): row["value"] for row in lake.read().to_pylist()}
+    assert found == {
+        (f"d{at}", key): f"{'new' if key < 5 else 'old'}{at}" for at in range(3) for key in range(10)
+    }
+
+
+@pytest.mark.parametrize(("engine", "value"), [("partial-update", "a"), ("aggregation", "a")])
+def test_other_engines_merge_the_columns(tmp_path: Path, engine: str, value: str) -> None:
+    options = {"merge-engine": engine, "rowkind.field": "op", "bucket": "1"}
+    if engine == "aggregation":
+        options |= {
+            "fields.at.aggregate-function": "sum",
+            "fields.value.aggregate-function": "last_non_null_value",
+        }
+        del options["rowkind.field"]
+    lake = KeyedLake(tmp_path, options, kinds=None if engine == "aggregation" else True)
+    stream = Stream(lake)
+    stream.add(1, lake.upsert([(1, "a", 1), (1, None, 2), (2, None, 1)], place=1))
+    stream.add(2, lake.upsert([(1, None, 4)], place=2))
+    rows = {row["id"]: (row["value"], row["at"]) for row in lake.read().to_pylist()}
+    assert rows == {1: (value, 7 if engine == "aggregation" else 4), 2: (None, 1)}
+
+
+@pytest.mark.parametrize("kind", ["-U", "-D"])
+def test_other_engines_take_no_deletions(tmp_path: Path, kind: str) -> None:
+    lake = KeyedLake(tmp_path, {"merge-engine": "partial-update"})
+    with pytest.raises(SchemaMismatch, match="cannot be taken back"):
+        lake.upsert([(1, "a", 0, kind)])
+
+
+def test_files_of_a_lost_table_are_taken_with_their_numbers(tmp_path: Path) -> None:
+    lost, other = KeyedLake(tmp_path / "lost"), KeyedLake(tmp_path / "other")
+    events = [lost.upsert([(1, "old"), (2, "old")], place=1), lost.upsert([(1, "x", 0, "-D")], place=2)]
+    stream = Stream(other)
+    for decision, event in enumerate(events, 1):
+        stream.add(decision, other.maintenance().adopt(event, lost=True))
+    assert other.state() == {2: "old"}
+
+
+def test_an_uploader_may_get_the_files(lake: KeyedLake, tmp_path: Path) -> None:
+    (tmp_path / "spool").mkdir()
+    upserts = Upserts(numbers=checkpoint_numbers(0, 1))
+
+    def wrap(storage: Storage) -> SpooledStorage:
+        return SpooledStorage(storage, str(tmp_path / "spool"))
+
+    writer = open_spooled(ADAPTER, lake.ref, None, "label", None, wrap, upserts)
+    writer.write(lake.rows_of([(1, "a", 0, "-D")]))
+    (file,) = writer.finish()
+    assert (tmp_path / "spool" / file.path).exists()
 
 
 # --- numbers ------------------------------------------------------------------------------------------
