@@ -41,7 +41,7 @@ from sluicegate.writer_hooks.errors import (
     NotOurs,
     RegionReplaced,
 )
-from sluicegate.writer_hooks.numbering import numbers_of, read_floor
+from sluicegate.writer_hooks.numbering import keys_of, numbers_of, read_floor
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import publish, publish_completion
 from sluicegate.writer_hooks.region import Event, Region, Registered
@@ -139,8 +139,9 @@ class RegionDriver:
         self._process = os.getpid()
         try:
             self._feed.start()
+            keys = keys_of(self._sink)
             registered, base, offsets = begin_incarnation(self._region, DRIVER, take_over=self._take_over)
-            self._floor = read_floor(self._sink)
+            self._floor = read_floor(self._sink, keys)
         except BaseException:
             self._feed.stop()
             raise

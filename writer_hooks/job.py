@@ -31,7 +31,7 @@ from sluicegate.writer_hooks.driver_state import (
     probe,
 )
 from sluicegate.writer_hooks.errors import BadOption, HookError, SourceOffsetsUnknown
-from sluicegate.writer_hooks.numbering import numbers_of, read_floor
+from sluicegate.writer_hooks.numbering import keys_of, numbers_of, read_floor
 from sluicegate.writer_hooks.options import UPLOAD, SinkOptions, require_name
 from sluicegate.writer_hooks.publisher import publish_completion
 from sluicegate.writer_hooks.region import LONGEST_OFFSETS, Region, Registered
@@ -123,10 +123,12 @@ class Job:
             if self._id in _ids_of(self._region, answer.committed, answer.source_offsets):
                 self._feed.stop()
                 return False
+            options = SinkOptions.parse(self._options, located=False)
+            keys = keys_of(options)
             found = begin_incarnation(self._region, _KIND, rests=True, seen=answer)
             done = _ids_of(self._region, found.base, found.source_offsets)
             # The checkpoint of a job is the first one after its base.
-            numbers = numbers_of(read_floor(SinkOptions.parse(self._options, located=False)), 1)
+            numbers = numbers_of(read_floor(options, keys), 1)
         except BaseException:
             self._feed.stop()
             raise

@@ -33,13 +33,13 @@ def keys_of(options: SinkOptions) -> Keys | None:
     return keys
 
 
-def read_floor(options: SinkOptions) -> int | None:
-    """Return the highest number in the table, the floor of an incarnation that begins; None without keys.
+def read_floor(options: SinkOptions, keys: Keys | None) -> int | None:
+    """Return the highest number in a table with keys, the floor of an incarnation that begins; else None.
 
-    Raises as `keys_of`.
+    Raises as `keys_of`. It may read for long, and has to follow the registration.
     """
     adapter = options.target(options.only).adapter
-    if keys_of(options) is None or not writes_keys(adapter):
+    if keys is None or not writes_keys(adapter):
         return None
     return adapter.highest_number(options.table_ref())
 

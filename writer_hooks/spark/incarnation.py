@@ -24,7 +24,7 @@ from sluicegate.writer_hooks.errors import (
     RegionReplaced,
     RegistrationUnanswered,
 )
-from sluicegate.writer_hooks.numbering import read_floor
+from sluicegate.writer_hooks.numbering import keys_of, read_floor
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import publish
 from sluicegate.writer_hooks.region import Event, Region, Registered
@@ -73,6 +73,8 @@ def register_query(
     an incarnation that has completed a batch continues without an answer.
     """
     region, checkpoint = options.region, CheckpointLocation(options.checkpoint_location)
+    # A query that ends writes nothing.
+    keys = None if may_be_unplanned else keys_of(options)
     marker = checkpoint.ready_marker(may_be_unplanned=may_be_unplanned)
     if marker is None:
         marker = _begin(options, checkpoint, stopped)
@@ -85,21 +87,16 @@ def register_query(
             marker = _begin_assignment(options, checkpoint, marker, stopped)
     is_known = _has_completed(checkpoint, marker)
     found = _restart(options, checkpoint, marker, stopped, patience if is_known else math.inf)
-    # A query that ends writes nothing.
-    return found if may_be_unplanned else found._replace(marker=_number(options, checkpoint, marker))
+    highest = read_floor(options, keys)
+    return found if highest is None else found._replace(marker=_number(checkpoint, marker, highest))
 
 
-def _number(
-    options: SinkOptions, checkpoint: CheckpointLocation, marker: IncarnationMarker
-) -> IncarnationMarker:
-    """Record the floor of the sequence numbers, after the registration: all that counts is committed then.
+def _number(checkpoint: CheckpointLocation, marker: IncarnationMarker, highest: int) -> IncarnationMarker:
+    """Record the floor of the sequence numbers. `highest` is the highest one after the registration.
 
     A restart keeps it, because batches may be planned and not committed. It raises the floor if another
-    writer has committed higher numbers since. Raises BadOption, TableRefused or LakeUnavailable.
+    writer has committed higher numbers since.
     """
-    highest = read_floor(options)
-    if highest is None:
-        return marker
     floor = highest
     if marker.floor is not None:
         newest = checkpoint.newest_planned()
