@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from sluicegate.lakes.sequence import MOST_TASKS, Keys, writes_keys
+from sluicegate.lakes.sequence import MOST_TASKS, Keys, WritesKeys
 from sluicegate.writer_hooks.errors import BadCheckpointLocation, BadOption, HookError, NotOurs
 from sluicegate.writer_hooks.numbering import keys_of
 from sluicegate.writer_hooks.options import TABLE_NAME, TABLES_PREFIX, SinkOptions
@@ -448,12 +448,9 @@ def _by_bucket(options: SinkOptions, rows: "DataFrame", keys: Keys) -> "tuple[Da
 
 def _add_buckets(options: SinkOptions, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
     """Yield rows with their buckets in the table."""
-    adapter = options.target().adapter
-    if not writes_keys(adapter):
-        raise AssertionError("only a format with keys is divided by buckets")
-    buckets_of = adapter.buckets_of(options.table_ref())
     import pyarrow as pa
 
+    buckets_of = cast(WritesKeys, options.target().adapter).buckets_of(options.table_ref())
     for batch in batches:
         (marked,) = local_times([batch])
         columns = [*batch.columns, buckets_of(marked)]
