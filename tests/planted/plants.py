@@ -111,7 +111,7 @@ PLANTS: Final = (
     ),
     Plant(
         "an entry need not count its deletions",
-        *(entries._Keys.problem, "if deleted is None:", "deleted = deleted or 0\n        if False:", KEYS),
+        *(entries._Keys.problem, "if deleted is None:", "deleted = deleted or 0\n    if False:", KEYS),
     ),
     Plant(
         "two writers may share a bucket",
