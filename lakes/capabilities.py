@@ -23,7 +23,7 @@ from sluicegate.lakes.port import (
     TableRef,
     TableRefused,
 )
-from sluicegate.lakes.storage import Storage
+from sluicegate.lakes.storage import KeySource, Storage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -401,6 +401,15 @@ def evolving(adapter: Adapter) -> EvolvesSchema:
             "columns. Set evolve to never, and add the columns to the table with its own tools"
         )
     return adapter
+
+
+@runtime_checkable
+class HandsOutKeys(Protocol):
+    """Capability of an adapter: the catalog of a table may give the keys of its storage."""
+
+    def key_source(self, options: Mapping[str, str]) -> KeySource | None:
+        """Return the source with these options, as `KeySource.options` has them. Raises TableRefused."""
+        ...
 
 
 # Options for a try on one machine: a format may need a catalog, and have one in a file.

@@ -17,7 +17,8 @@ Contract of every implementation (tests/contracts/storages):
 import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 from urllib.parse import unquote, urlsplit
 
 from sluicegate.events.problems import CauseCode
@@ -288,3 +289,47 @@ def _lacks_inodes(path: str) -> bool:
             path = parent
             continue
         return found.f_files > 0 and found.f_favail == 0 and found.f_bavail > 0
+
+
+# Keys that a catalog hands out, in place of those of the environment.
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Keys of a bucket in S3, and where it is, as a catalog hands them out."""
+
+    access: str
+    secret: str = field(repr=False)
+    session: str | None = field(repr=False)
+    region: str | None = None
+    """None: the environment says it, as with the endpoint."""
+    endpoint: str | None = None
+
+
+class KeySource(Protocol):
+    """Source of the keys of a table's storage, such as its catalog. Any thread may ask it."""
+
+    options: Mapping[str, str]
+    """Options with which another process makes such a source, `format` among them, and secrets."""
+
+    def keys(self, uri: str) -> Keys:
+        """Return keys of a folder, while they are valid the same. Raises LakeUnavailable or TableRefused."""
+        ...
+
+    def drop(self, keys: Keys) -> bool:
+        """Forget keys that the store refused. Return False if other ones are not to be had by that."""
+        ...
+
+
+@runtime_checkable
+class Keyed(Protocol):
+    """Capability of a storage: keys of a source may open it."""
+
+    source: KeySource | None
+    """None: those of the environment do."""
+
+
+def source_options(storage: Storage) -> Mapping[str, str]:
+    """Return the options of the source that gives the keys of a storage, none if there is no source."""
+    source = storage.source if isinstance(storage, Keyed) else None
+    return {} if source is None else source.options

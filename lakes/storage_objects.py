@@ -1,7 +1,8 @@
 """The storage of a table in an object store: S3, Google Cloud Storage or Azure, through obstore.
 
-Credentials and addresses come from the environment of the process alone. An object appears whole when its
-request succeeds, and is durable then. So there is nothing to link and nothing to sync.
+Credentials and addresses come from the environment of the process, or from the catalog of the table, which
+hands out keys that end soon. An object appears whole when its request succeeds, and is durable then. So there
+is nothing to link and nothing to sync.
 """
 
 import contextlib
@@ -23,11 +24,21 @@ from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
 from sluicegate.events.problems import CauseCode
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
-from sluicegate.lakes.port import BadFiles, LakeUnavailable, TableRefused
-from sluicegate.lakes.storage import CannotPut, Content, Range, Stamped, Storage, Uncertain, whole
+from sluicegate.lakes.port import BadFiles, LakeError, LakeUnavailable, TableRefused
+from sluicegate.lakes.storage import (
+    CannotPut,
+    Content,
+    Keys,
+    KeySource,
+    Range,
+    Stamped,
+    Storage,
+    Uncertain,
+    whole,
+)
 
 if TYPE_CHECKING:
-    from obstore.store import RetryConfig
+    from obstore.store import RetryConfig, S3Config, S3Credential
 
 
 # Failures of requests to an object store: their kind, and sentences without anything secret.
@@ -47,6 +58,9 @@ _REDIRECTED: Final = "incorrectly configured region"
 
 _TAKEN: Final = frozenset({"BlobAlreadyExists", ""})
 """Codes of an answer 409 that a file exists; the others are of requests that run side by side."""
+_REFUSED_KEYS: Final = frozenset(
+    {"ExpiredToken", "ExpiredTokenException", "InvalidAccessKeyId", "InvalidToken", "TokenRefreshRequired"}
+)
 _NO_BUCKET: Final = frozenset({"NoSuchBucket", "ContainerNotFound"})
 
 
@@ -59,6 +73,8 @@ class Kind(Enum):
     NO_BUCKET = "there is no such bucket"
     DENIED = "access is denied"
     NO_CREDENTIALS = "no credentials were found"
+    NO_KEYS = "the catalog gives no keys"
+    REFUSED_KEYS = "the keys are not valid, or not any more"
     OTHER_REGION = "the bucket is in another region"
     NO_HTTP = "its address has no TLS"
     UNREACHABLE = "it cannot be reached"
@@ -69,7 +85,10 @@ class Kind(Enum):
     UNCLEAR = "it gave no clear answer"
 
 
-_PASSING: Final = frozenset({Kind.BUSY, Kind.UNREACHABLE, Kind.THROTTLED, Kind.UNCLEAR})
+_PASSING: Final = frozenset({Kind.BUSY, Kind.NO_KEYS, Kind.UNREACHABLE, Kind.THROTTLED, Kind.UNCLEAR})
+
+_OF_KEYS: Final = frozenset({Kind.DENIED, Kind.REFUSED_KEYS, Kind.REJECTED})
+"""Failures of which keys may be the cause. The answer to a HEAD has a status alone, such as 400."""
 
 _HELP: Final[dict[Kind, str]] = {
     Kind.NO_BUCKET: "Create the bucket, or correct the location of the table",
@@ -78,6 +97,8 @@ _HELP: Final[dict[Kind, str]] = {
         "there"
     ),
     Kind.NO_CREDENTIALS: "Set credentials in the environment of this process, or give its machine a role",
+    Kind.NO_KEYS: "Until it does, nothing is read or written",
+    Kind.REFUSED_KEYS: "Renew those in the environment of this process, or those that the catalog hands out",
     Kind.OTHER_REGION: "Set AWS_REGION to the region of the bucket",
     Kind.NO_HTTP: "Use an address with https, or set AWS_ALLOW_HTTP=true",
     Kind.UNREACHABLE: "See whether this host reaches the endpoint that its environment names",
@@ -93,7 +114,7 @@ class Failure:
 
     kind: Kind
     answer: str = ""
-    """Status and code of the answer, such as `503 SlowDown`; else a cause such as `no answer in time`."""
+    """Status and code of the answer, such as `503 SlowDown`; else the cause, such as `no answer in time`."""
 
     @property
     def certain(self) -> bool:
@@ -122,6 +143,8 @@ def understand(error: Exception) -> Failure:
         return Failure(Kind.TAKEN, answer)
     if code in _NO_BUCKET:
         return Failure(Kind.NO_BUCKET, answer)
+    if code in _REFUSED_KEYS:
+        return Failure(Kind.REFUSED_KEYS, answer)
     if isinstance(error, FileNotFoundError):
         return Failure(Kind.ABSENT, answer)
     if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
@@ -207,25 +230,87 @@ class Stores(NamedTuple):
     """Sends each request once: an answer is of this request, and of no earlier one."""
 
 
-def connect(uri: str) -> Stores:
+class Clients:
+    """Clients of the bucket of a folder, with the keys of the environment."""
+
+    source: KeySource | None = None
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+
+    def call(self, request: Callable[[Stores], _T]) -> _T | Failure:
+        """Return the result of a request."""
+        return _attempt(request, self._stores)
+
+
+class KeyedClients(Clients):
+    """Clients with the keys of a source."""
+
+    def __init__(self, uri: str, source: KeySource) -> None:
+        """Prepare clients, without access to the source. Raises TableRefused."""
+        if not uri.startswith("s3://"):
+            raise TableRefused(
+                f"the catalog is asked for keys of the storage of {uri}, which works for S3 alone. Leave out "
+                "the option that asks for them, and set credentials in the environment of each process"
+            )
+        self._uri = uri
+        self.source = self._source = source
+        self._made: tuple[Keys, Stores] | None = None
+
+    def call(self, request: Callable[[Stores], _T]) -> _T | Failure:
+        """Return the result of a request. If the store refuses the keys, others are asked for, once."""
+        found: _T | Failure
+        for _ in range(2):
+            try:
+                keys, stores = self._connected()
+            except LakeError as error:
+                # An earlier request may have had an effect, so it is no more than the failure of this one.
+                return Failure(Kind.NO_KEYS, str(error))
+            found = _attempt(request, stores)
+            if not (isinstance(found, Failure) and found.kind in _OF_KEYS and self._source.drop(keys)):
+                break
+            # The request was refused, so it had no effect.
+        return found
+
+    def _connected(self) -> tuple[Keys, Stores]:
+        """Return valid keys, and clients with them. Raises LakeUnavailable or TableRefused."""
+        keys, made = self._source.keys(self._uri), self._made
+        if made is None or made[0] != keys:
+            made = self._made = keys, connect(self._uri, keys)
+        return made
+
+
+def _attempt(request: Callable[[Stores], _T], stores: Stores) -> _T | Failure:
+    # The error is not chained: its text may contain signed addresses, and tracebacks are logged.
+    try:
+        return request(stores)
+    except (BaseError, OSError, ValueError, NotImplementedError) as error:
+        return understand(error)
+
+
+def connect(uri: str, keys: Keys | None = None) -> Stores:
     """Return the clients for the bucket of a canonical URI, without access to it.
 
-    They are configured by the environment of the process. Raises TableRefused if that cannot be read.
+    They are configured by the environment of the process, and by keys. Raises TableRefused if that cannot be
+    read.
     """
     scheme, _, rest = uri.partition("://")
     bucket = rest.partition("/")[0]
     try:
-        return Stores(_client(scheme, bucket, RETRIES), _client(scheme, bucket, _ONCE))
+        return Stores(_client(scheme, bucket, RETRIES, keys), _client(scheme, bucket, _ONCE, keys))
     except (BaseError, OSError, ValueError):
         # The text of the error may contain values of the variables.
         refused = TableRefused(
             f"the object store of {uri} cannot be used: the environment of this process has a setting that "
             "cannot be read. Correct its variables for the object store (docs/formats/object-stores.md)"
+            if keys is None
+            else f"the object store of {uri} cannot be used: the address that the catalog gives, or a "
+            "variable of this process, cannot be read. Correct it (docs/formats/object-stores.md)"
         )
     raise refused
 
 
-def _client(scheme: str, bucket: str, retries: "RetryConfig") -> ObjectStore:
+def _client(scheme: str, bucket: str, retries: "RetryConfig", keys: Keys | None) -> ObjectStore:
     if scheme == "gs":
         return GCSStore(bucket, retry_config=retries)
     if scheme == "abfss":
@@ -233,7 +318,21 @@ def _client(scheme: str, bucket: str, retries: "RetryConfig") -> ObjectStore:
         account = host.partition(".")[0]
         return AzureStore(container, account_name=account, retry_config=retries)
     # Without this setting, the environment could switch conditions off.
-    return S3Store(bucket, conditional_put="etag", retry_config=retries)
+    config: S3Config = {"conditional_put": "etag"}
+    if keys is None:
+        return S3Store(bucket, config=config, retry_config=retries)
+    if keys.region is not None:
+        config["region"] = keys.region
+    if keys.endpoint is not None:
+        config["endpoint"] = keys.endpoint
+    # In place of all keys of the environment, a session token among them.
+    given: S3Credential = {
+        "access_key_id": keys.access,
+        "secret_access_key": keys.secret,
+        "token": keys.session,
+        "expires_at": None,
+    }
+    return S3Store(bucket, config=config, retry_config=retries, credential_provider=lambda: given)
 
 
 class ObjectStorage:
@@ -242,9 +341,10 @@ class ObjectStorage:
     local = False
     object_store = True
 
-    def __init__(self, uri: str, stores: Stores) -> None:
+    def __init__(self, uri: str, clients: Clients) -> None:
         self.uri = self.root = uri
-        self._stores = stores
+        self.source = clients.source
+        self._clients = clients
         self._bucket, _, self._prefix = uri.partition("://")[2].partition("/")
         self._proven = False
         self._own: tuple[str, str | None] = ("", None)
@@ -267,7 +367,9 @@ class ObjectStorage:
         key = self._key(name)
         if key is None:
             return None
-        found = self._try(lambda: Stamped(b"", _strong(obstore.head(self._stores.patient, key)["e_tag"])))
+        found = self._clients.call(
+            lambda stores: Stamped(b"", _strong(obstore.head(stores.patient, key)["e_tag"]))
+        )
         if isinstance(found, Failure):
             if found.kind in (Kind.ABSENT, Kind.NO_NAME):
                 return None
@@ -282,7 +384,7 @@ class ObjectStorage:
         key = self._key(folder)
         if key is None:
             return []
-        found = self._try(lambda: _list(self._stores.patient, key, after))
+        found = self._clients.call(lambda stores: _list(stores.patient, key, after))
         if isinstance(found, Failure):
             if found.kind is Kind.ABSENT:
                 return []
@@ -295,7 +397,7 @@ class ObjectStorage:
         key = self._key(name)
         if key is None:
             return None
-        found = self._try(lambda: obstore.head(self._stores.patient, key)["size"])
+        found = self._clients.call(lambda stores: obstore.head(stores.patient, key)["size"])
         if isinstance(found, Failure):
             if found.kind in (Kind.ABSENT, Kind.NO_NAME):
                 return None
@@ -312,8 +414,10 @@ class ObjectStorage:
         key = self._key(wanted.name)
         if key is None:
             return None
-        store, start, length = self._stores.patient, wanted.start, wanted.length
-        found = self._try(lambda: bytes(obstore.get_range(store, key, start=start, length=length)))
+        start, length = wanted.start, wanted.length
+        found = self._clients.call(
+            lambda stores: bytes(obstore.get_range(stores.patient, key, start=start, length=length))
+        )
         if isinstance(found, Failure):
             if is_absent(found, wanted.name):
                 return None
@@ -404,7 +508,7 @@ class ObjectStorage:
         if key is None:
             return Failure(Kind.NO_NAME)
         self._own = ("", None)
-        found = self._try(lambda: obstore.put(self._stores.single, key, content, mode="create"))
+        found = self._clients.call(lambda stores: obstore.put(stores.single, key, content, mode="create"))
         if isinstance(found, Failure):
             return found
         self._own = (name, _strong(found["e_tag"]))
@@ -445,7 +549,7 @@ class ObjectStorage:
         with contextlib.suppress(OSError):
             hit(Failpoint.LAKE_HINT_BEFORE)
             if key is not None:
-                self._try(lambda: obstore.put(self._stores.single, key, content))
+                self._clients.call(lambda stores: obstore.put(stores.single, key, content))
             hit(Failpoint.LAKE_HINT_AFTER)
 
     def replace(self, name: str, content: bytes) -> None:
@@ -456,7 +560,7 @@ class ObjectStorage:
     def discard(self, folder: str, names: Sequence[str]) -> None:
         keys = [key for name in names if (key := self._key(f"{folder}/{name}")) is not None]
         if keys:
-            self._try(lambda: obstore.delete(self._stores.patient, keys))
+            self._clients.call(lambda stores: obstore.delete(stores.patient, keys))
 
     def remove(self, name: str) -> bool:
         if self.leads_out(name):
@@ -464,7 +568,7 @@ class ObjectStorage:
         key = self._key(name)
         if key is None or self.size(name) is None:
             return False
-        failure = self._try(lambda: obstore.delete(self._stores.patient, [key]))
+        failure = self._clients.call(lambda stores: obstore.delete(stores.patient, [key]))
         if isinstance(failure, Failure):
             if failure.kind is Kind.ABSENT:
                 return False
@@ -476,7 +580,7 @@ class ObjectStorage:
         if isinstance(source, ObjectStorage) and self._is_beside(source) and key is not None:
             theirs = source._key(name)
             if theirs is not None:
-                found = self._try(lambda: obstore.copy(self._stores.patient, theirs, key))
+                found = self._clients.call(lambda stores: obstore.copy(stores.patient, theirs, key))
                 if isinstance(found, Failure):
                     raise self._unavailable(f"cannot copy {name} of {source.uri}", found)
                 return
@@ -488,7 +592,9 @@ class ObjectStorage:
             raise self._unavailable(f"cannot copy {name}", failure)
 
     def _is_beside(self, other: "ObjectStorage") -> bool:
-        """Return True if the other folder is in the same bucket."""
+        """Return True if the other folder is in the same bucket, and the environment has the keys of both."""
+        if self.source is not None or other.source is not None:
+            return False
         return (self.uri.partition("://")[0], self._bucket) == (other.uri.partition("://")[0], other._bucket)
 
     def _overwrite(self, name: str, content: bytes) -> Failure | None:
@@ -496,8 +602,8 @@ class ObjectStorage:
         if key is None:
             return Failure(Kind.NO_NAME)
         in_parts = len(content) > _PART
-        found = self._try(
-            lambda: obstore.put(self._stores.patient, key, content, use_multipart=in_parts, chunk_size=_PART)
+        found = self._clients.call(
+            lambda stores: obstore.put(stores.patient, key, content, use_multipart=in_parts, chunk_size=_PART)
         )
         return found if isinstance(found, Failure) else None
 
@@ -505,7 +611,7 @@ class ObjectStorage:
         key = self._key(name)
         if key is None:
             return None
-        found = self._try(lambda: _content(self._stores.patient, key))
+        found = self._clients.call(lambda stores: _content(stores.patient, key))
         if isinstance(found, Failure) and found.kind in (Kind.ABSENT, Kind.NO_NAME):
             return None
         return found
@@ -517,13 +623,6 @@ class ObjectStorage:
         if ".." in parts or _CONTROL.search(key) or len(key.encode(errors="replace")) > _LONGEST_NAME:
             return None
         return key
-
-    def _try(self, request: Callable[[], _T]) -> _T | Failure:
-        # The error is not chained: its text may contain signed addresses, and tracebacks are logged.
-        try:
-            return request()
-        except (BaseError, OSError, ValueError, NotImplementedError) as error:
-            return understand(error)
 
     def _pass(self, point: Failpoint, attempt: str) -> None:
         try:

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 from sluicegate.installation import install_command
 from sluicegate.lakes.port import TableRefused
-from sluicegate.lakes.storage import Storage
+from sluicegate.lakes.storage import KeySource, Storage
 from sluicegate.lakes.storage_local import LocalStorage, local_path
 
 _OBJECTS: Final = re.compile(r"(?P<scheme>s3|gs|abfss)://(?P<bucket>[^/]*)(?P<path>.*)", re.DOTALL)
@@ -121,8 +121,11 @@ def _hadoop_settings() -> dict[str, str]:
     return found
 
 
-def open_storage(location: str) -> Storage:
-    """Open the storage of a table folder, a path or a URI, without access to it. Raises TableRefused."""
+def open_storage(location: str, source: KeySource | None = None) -> Storage:
+    """Open the storage of a table folder, a path or a URI, without access to it. Raises TableRefused.
+
+    `source`: gives the keys of an object store, in place of the environment. Other storages have none.
+    """
     uri = location_uri(location)
     if uri.startswith("file:"):
         return LocalStorage(location)
@@ -130,13 +133,13 @@ def open_storage(location: str) -> Storage:
         return _open_hdfs(uri)
     try:
         # The import takes a tenth of a second, and the package is an extra.
-        from sluicegate.lakes.storage_objects import ObjectStorage, connect
+        from sluicegate.lakes.storage_objects import Clients, KeyedClients, ObjectStorage, connect
     except ImportError as error:
         raise TableRefused(
             f"{uri} is in an object store, which needs a package that is not installed ({error.name}); "
             f"install it with: {install_command('object-stores')}"
         ) from error
-    return ObjectStorage(uri, connect(uri))
+    return ObjectStorage(uri, Clients(connect(uri)) if source is None else KeyedClients(uri, source))
 
 
 def _open_hdfs(uri: str) -> Storage:

@@ -13,6 +13,7 @@ from sluicegate.cli.local.jars import Java, fetched_jars, find_java
 from sluicegate.cli.local.process import LOOPBACK, free_port
 from sluicegate.cli.local.servers import EmbeddedServer
 from tests.s3proxy import ACCESS_KEY, BUCKET, SECRET_KEY, S3Proxy
+from tests.vending import KeyGuard
 
 _MINIMUM_JAVA: Final = 21
 _OPTIONS: Final = ("-Xmx320m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -55,7 +56,8 @@ class Nessie(EmbeddedServer):
     stop_seconds: ClassVar[float] = 30.0
     poll_seconds: ClassVar[float] = 0.05
 
-    def __init__(self, store: S3Proxy) -> None:
+    def __init__(self, store: S3Proxy | KeyGuard) -> None:
+        """Make a server. With a guard before the store, it hands out the guard's keys."""
         super().__init__()
         self._store = store
 
@@ -65,9 +67,16 @@ class Nessie(EmbeddedServer):
         return f"http://{LOOPBACK}:{self.port}/iceberg"
 
     def _prepare(self) -> Sequence[str]:
-        s3, variables = "nessie.catalog.service.s3.default-options", self._store.environment()
+        s3, endpoint = "nessie.catalog.service.s3.default-options", self._store.endpoint
+        vending = {
+            f"{s3}.client-iam.enabled": "true",
+            f"{s3}.client-iam.assume-role": "arn:aws:iam::123456789012:role/lake",
+            f"{s3}.sts-endpoint": endpoint,
+            f"{s3}.request-signing-enabled": "false",
+        }
         return command(
             {
+                **(vending if isinstance(self._store, KeyGuard) else {}),
                 "quarkus.http.host": LOOPBACK,
                 "quarkus.http.port": str(self.port),
                 "quarkus.management.host": LOOPBACK,
@@ -77,9 +86,9 @@ class Nessie(EmbeddedServer):
                 "nessie.catalog.default-warehouse": "warehouse",
                 "nessie.catalog.warehouses.warehouse.location": f"s3://{BUCKET}/",
                 "nessie.catalog.object-stores.health-check.enabled": "false",
-                f"{s3}.endpoint": variables["AWS_ENDPOINT_URL"],
+                f"{s3}.endpoint": endpoint,
                 f"{s3}.path-style-access": "true",
-                f"{s3}.region": variables["AWS_REGION"],
+                f"{s3}.region": "us-east-1",
                 f"{s3}.access-key": "urn:nessie-secret:quarkus:store-key",
                 "store-key.name": ACCESS_KEY,
                 "store-key.secret": SECRET_KEY,

@@ -22,7 +22,7 @@ from sluicegate.lakes.iceberg.catalog import (
     identifier_of,
 )
 from sluicegate.lakes.iceberg.committer import Composed, IcebergCommitter
-from sluicegate.lakes.iceberg.files import Files, folder_of, is_location
+from sluicegate.lakes.iceberg.files import Files, is_location
 from sluicegate.lakes.iceberg.layout import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.iceberg.maintenance import IcebergMaintenance
 from sluicegate.lakes.iceberg.metadata import MAIN, Metadata
@@ -30,6 +30,7 @@ from sluicegate.lakes.iceberg.sql import SqlCatalog, SqlTransactions
 from sluicegate.lakes.iceberg.table import TableView
 from sluicegate.lakes.port import PORT_VERSION, LakeError, LakeUnavailable, TableRef, TableRefused
 from sluicegate.lakes.spooled import Wrap, wrapped
+from sluicegate.lakes.storage import KeySource
 from sluicegate.lakes.storages import location_uri
 
 if TYPE_CHECKING:
@@ -167,13 +168,21 @@ class IcebergAdapter:
         # This import loads libraries that a coordinator does not need.
         from sluicegate.lakes.iceberg.writer import IcebergWriter
 
-        catalog = open_catalog(table, Files())
+        files_of_table = Files()
+        catalog = open_catalog(table, files_of_table)
         try:
             view = checked_table(table, load_existing(table, catalog), table.options.get("branch", MAIN))
         finally:
             catalog.close()
-        storage = wrapped(folder_of(view.data_location), wrap)
+        storage = wrapped(files_of_table.folder(view.data_location), wrap)
         return IcebergWriter(view, storage, event_time_column, label, files or NO_OPTIONS)
+
+    def key_source(self, options: Mapping[str, str]) -> KeySource | None:
+        """Return the source of keys that the catalog of a table is; None if it is asked for none."""
+        given = {name: value for name, value in options.items() if name != "format"}
+        files = Files()
+        open_catalog(TableRef(given["identifier"], "", given), files)
+        return files.source
 
     def read_columns(self, table: TableRef) -> TableColumns:
         """Return the newest columns. Raises TableRefused or LakeUnavailable."""

@@ -11,6 +11,7 @@ from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.metadata import Change, Metadata, parse
+from sluicegate.lakes.iceberg.vended import OPTION, VENDED
 from sluicegate.lakes.port import LakeUnavailable, TableRef, TableRefused
 from sluicegate.lakes.storage import Uncertain
 
@@ -154,12 +155,21 @@ def check_options(table: TableRef) -> None:
             f"the option {upserts[0]} of {table.name} is not supported: a commit here only appends, so rows "
             "with one key would be there twice. Remove the option, and merge the rows after the commit"
         )
+    asked = sorted(key for key in options if key.lower() == OPTION.lower())
+    if asked and (
+        options["type"] != "rest" or asked != [OPTION] or options[OPTION].strip().lower() != VENDED
+    ):
+        raise TableRefused(
+            f"the option {asked[0]} of {table.name} asks a catalog for keys of the storage. It is for REST "
+            f"catalogs, is written {OPTION}, and its value must be {VENDED}: requests that the catalog signs "
+            "(remote-signing) are not supported. Correct or remove it"
+        )
     of_storage = sorted(key for key in options if _OF_STORAGE.fullmatch(key))
     if of_storage:
         raise TableRefused(
             f"the option {of_storage[0]} of {table.name} has no meaning here: addresses and credentials of "
-            "the storage come from the environment of each process alone (docs/formats/object-stores.md). "
-            "Remove the option, and set the variables"
+            "the storage come from the environment of each process, or from a REST catalog with the option "
+            f"{OPTION} (docs/formats/object-stores.md). Remove the option, and set the variables"
         )
     kind = options.get("type", "sql")
     known = _OF_KIND.get(kind)

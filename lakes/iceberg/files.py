@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from sluicegate.lakes.port import TableRefused
-from sluicegate.lakes.storage import Storage
+from sluicegate.lakes.storage import KeySource, Storage
 from sluicegate.lakes.storage_local import local_path
 from sluicegate.lakes.storages import location_uri, open_storage
 
@@ -41,11 +41,18 @@ class Files:
 
     def __init__(self) -> None:
         self._storages: dict[str, Storage] = {}
+        self.source: KeySource | None = None
+        """Source of the keys of object stores; None: the environment has them."""
 
     def folder(self, location: str) -> Storage:
         """Return the storage of a folder. Raises TableRefused for a location without support."""
         if location not in self._storages:
-            self._storages[location] = folder_of(location)
+            # The storages take URIs, where `%` begins an encoded character. A path is taken as it is.
+            self._storages[location] = (
+                open_storage(local_of(location))
+                if _is_local(location)
+                else open_storage(_object_uri(location), self.source)
+            )
         return self._storages[location]
 
     def place(self, location: str) -> tuple[Storage, str]:
@@ -100,14 +107,8 @@ class Files:
             self.folder(parts.storage).discard(parts.folder, [parts.name])
 
 
-def folder_of(location: str) -> Storage:
-    """Open the storage of a folder. Raises TableRefused for a location without support."""
-    # The storages take URIs, where `%` begins an encoded character. A path is taken as it is.
-    return open_storage(local_of(location) if _is_local(location) else _object_uri(location))
-
-
 def uri_of(location: str) -> str:
-    """Return the canonical URI of a folder, as events have it. Raises TableRefused as `folder_of` does."""
+    """Return the canonical URI of a folder, as events have it. Raises TableRefused."""
     return location_uri(local_of(location)) if _is_local(location) else _object_uri(location)
 
 

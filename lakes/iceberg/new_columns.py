@@ -15,7 +15,7 @@ from pyiceberg.types import NestedField
 from sluicegate.lakes.arrow import fits
 from sluicegate.lakes.capabilities import TableColumns
 from sluicegate.lakes.iceberg.catalog import Catalog, NoTable
-from sluicegate.lakes.iceberg.files import folder_of
+from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.metadata import Metadata, NewSchema
 from sluicegate.lakes.iceberg.table import TableView
 from sluicegate.lakes.iceberg.writer import IcebergWriter
@@ -168,7 +168,7 @@ def _refuse_unsafe(base: Metadata, view: TableView, change: NewSchema) -> None:
     """Raise SchemaMismatch if the table would be out of scope with the columns."""
     try:
         later = TableView(base.after(change, base.next_location(change)))
-        IcebergWriter(later, folder_of(later.data_location), None, None)
+        IcebergWriter(later, Files().folder(later.data_location), None, None)
     except TableRefused as error:
         raise SchemaMismatch(
             f"no column is added to {view.event_location}, which would be out of scope then: {error}. "

@@ -8,16 +8,19 @@ never repeated: a server may have carried it out although its answer was lost.
 import json
 import uuid
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json
 from pyiceberg.catalog.rest import Endpoints, RestCatalog
+from pyiceberg.catalog.rest.auth import AuthManager, AuthManagerFactory
 from pyiceberg.exceptions import RESTError
 from requests import Request, RequestException, Response
 from requests.exceptions import ConnectionError as NoConnection
 from requests.exceptions import ConnectTimeout
 from urllib3.exceptions import NewConnectionError
 
+from sluicegate.installation import install_command
 from sluicegate.lakes.group import GroupTable, Member, Unchanged
 from sluicegate.lakes.iceberg.ancestry import marker_property
 from sluicegate.lakes.iceberg.catalog import (
@@ -30,7 +33,9 @@ from sluicegate.lakes.iceberg.catalog import (
 )
 from sluicegate.lakes.iceberg.committer import Composed, IcebergCommitter
 from sluicegate.lakes.iceberg.files import Files
+from sluicegate.lakes.iceberg.layout import FORMAT
 from sluicegate.lakes.iceberg.metadata import Append, Change, Metadata, NewSchema, NewTag, from_fields
+from sluicegate.lakes.iceberg.vended import DELEGATION, OPTION, VENDED, VendedKeys
 from sluicegate.lakes.port import LakeError, LakeUnavailable
 from sluicegate.lakes.storage import Uncertain
 
@@ -44,8 +49,6 @@ _NO_FILE: Final = "NotFoundException"
 """Type with which Iceberg's own server answers 404 for a table whose metadata file is missing."""
 _CONFLICT: Final = 409
 _EXPIRED: Final = (401, 419)
-_DELEGATION: Final = "X-Iceberg-Access-Delegation"
-"""Header that asks for credentials of the storage. The library sends it by itself."""
 _NESTED: Final = ("auth", "ssl")
 """Options that the library takes as trees. Here, their parts are joined by dots."""
 _SECONDS: Final = (["expires_in"], ["refresh_margin"])
@@ -56,6 +59,28 @@ _TRANSACTIONS: Final = "transactions/commit"
 _DELETES: Final = "write.metadata.delete-after-commit.enabled"
 _FAILURES: Final = (RESTError, RequestException, OSError, ImportError, ValueError, KeyError, TypeError)
 """Errors of a request, and of the authentication before it."""
+
+
+_SENT_ONCE: Final = {"rest.sigv4.max-retries": "0"}
+"""Options that keep the library from repeating a request."""
+
+
+class FileTokens(AuthManager):
+    """Kind `file` of the library's authentication: a bearer token in a file, read again for each request."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def auth_header(self) -> str:
+        """Return the header with the token. Raises ValueError without it, or OSError."""
+        token = Path(self._path).read_text(encoding="utf-8").strip()
+        if not token or not token.isascii() or not token.isprintable():
+            # An error of the header itself would show the token.
+            raise ValueError(f"the file {self._path} must contain one line, the token")
+        return f"Bearer {token}"
+
+
+AuthManagerFactory.register("file", FileTokens)
 
 
 class _NotSent(LakeUnavailable):
@@ -102,7 +127,10 @@ class RestTable:
         files: Files,
         sibling: "RestTable | None" = None,
     ) -> None:
-        """Prepare the access; nothing is connected yet. `sibling`: another table, with whose connection."""
+        """Prepare the access; nothing is connected yet. `sibling`: another table, with whose connection.
+
+        With the option for it, the catalog hands out the keys of `files`.
+        """
         self._options = dict(options)
         self._sibling = sibling
         self._name = catalog
@@ -116,6 +144,9 @@ class RestTable:
         """Version of the known state, as the server names it."""
         self._surroundings: dict[str, Any] = {}
         """Proxies and certificates that the environment names, for each request of the connection."""
+        if OPTION in options:
+            named = {"format": FORMAT, "type": "rest", "catalog": catalog, "identifier": str(identifier)}
+            files.source = VendedKeys(self._load_keys, str(identifier), {**options, **named})
 
     def load(self) -> Metadata:
         headers = {"If-None-Match": self._tag} if self._tag and self._known is not None else {}
@@ -221,6 +252,22 @@ class RestTable:
         except (LakeUnavailable, NoTable) as error:
             raise Uncertain(f"{self._refusal('changed, perhaps', answer)}; then: {error}") from error
 
+    def _load_keys(self) -> Mapping[str, Any]:
+        """Return an answer with keys of the storage. Raises LakeUnavailable."""
+        headers = {DELEGATION: VENDED}
+        answer = self._send("GET", Endpoints.load_table, headers=headers)
+        if answer.status_code in _EXPIRED:
+            self._renew()
+            answer = self._send("GET", Endpoints.load_table, headers=headers)
+        if answer.status_code != _OK:
+            raise self._refusal("read", answer)
+        try:
+            found = from_json(answer.content)
+        except ValueError:
+            # The text of the error may contain keys.
+            found = None
+        return found if isinstance(found, dict) else {}
+
     def _discard_refused(self, found: Metadata) -> None:
         """Discard the files of refused changes that can not get into the table any more."""
         kept = []
@@ -283,12 +330,16 @@ class RestTable:
             return library
         if self._library is None:
             try:
-                self._library = RestCatalog(self._name, **nested(self._options))
+                self._library = RestCatalog(self._name, **nested({**self._options, **_SENT_ONCE}))
+            except ImportError as error:
+                raise _NotSent(
+                    f"the catalog {self._options.get('uri')} needs a package that is not installed "
+                    f"({error.name}); install it with: {install_command('iceberg', 'glue')}"
+                ) from error
             except _FAILURES as error:
                 raise _NotSent(self._unreachable(error)) from error
-            if f"header.{_DELEGATION}" not in self._options:
-                # The environment of the process has them. What is not used need not be handed out.
-                self._library._session.headers.pop(_DELEGATION, None)
+            # The library asks for keys with each request. What is not used need not be handed out.
+            self._library._session.headers.pop(DELEGATION, None)
             session, uri = self._library._session, self._library.uri
             # The library reads the whole environment for this, and would do so for each request.
             self._surroundings = dict(session.merge_environment_settings(uri, {}, None, None, None))

@@ -7,7 +7,7 @@ import posixpath
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -15,7 +15,7 @@ from sluicegate.events.encoding import Message
 from sluicegate.failpoints.points import arm_from
 from sluicegate.kafka.clients import spread
 from sluicegate.lakes.port import LakeUnavailable
-from sluicegate.lakes.storage import Storage
+from sluicegate.lakes.storage import Storage, source_options
 from sluicegate.writer_hooks.errors import UploadGivenUp
 from sluicegate.writer_hooks.options import SinkOptions, Target, Uploads, Work, resolve_function
 from sluicegate.writer_hooks.publisher import publish_files
@@ -176,6 +176,8 @@ class Deferred:
         self._spool: Spool | None = None
         self._storage: SpooledStorage | None = None
         self._lock: int | None = None
+        self._keys_of: Mapping[str, str] = {}
+        """Options of the catalog that gives the keys of the storage."""
 
     def target(self, target: Target) -> Target:
         return replace(target, wrap=self._wrap, with_facts=self._uploads.before_publish is not None)
@@ -188,6 +190,7 @@ class Deferred:
         if self._uploads.before_publish is not None:
             resolve_function(self._uploads.before_publish)
         spool = make_spool(self._uploads.spool_folder())
+        self._keys_of = source_options(final)
         try:
             self._await_spool(spool, final.uri)
             self._lock = spool.begin(self._attempt.id)
@@ -227,7 +230,8 @@ class Deferred:
         """Give the uploader the connections of this task: those of the entries that wait may be outdated."""
         region = self._region
         found = Connections(
-            time.time_ns(), region.stream, region.name, storage, self._uploads.log, store_variables()
+            *(time.time_ns(), region.stream, region.name, storage, self._keys_of),
+            *(self._uploads.log, store_variables()),
         )
         try:
             spool.connect(found.key, found.to_json())
@@ -240,7 +244,7 @@ class Deferred:
             self.abort()
             return ()
         files = [SpooledFile(name, *found) for name, found in sorted(storage.files.items())]
-        entry = Entry.of_task(storage.uri, files, events, self._uploads)
+        entry = Entry.of_task(storage.uri, files, events, self._uploads, self._keys_of)
         name = name_of(self._region, self._attempt, files, time.time_ns())
         # From here on the entry may be there, so `abort` must keep the files.
         self._spool = None

@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
 from uuid import uuid4
 
@@ -175,6 +176,8 @@ class Connections:
     region: str
     storage: str
     """URI of the folder that the files go to."""
+    keys_of: Mapping[str, str] = field(repr=False)
+    """Options of the catalog that gives the keys of the storage; empty: the environment has them."""
     log: tuple[tuple[str, str], ...] = field(repr=False)
     environment: Mapping[str, str] = field(repr=False)
 
@@ -217,15 +220,23 @@ class Entry:
     uploads: Uploads
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Variables with which the task reached the object store. They may contain a secret."""
+    keys_of: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Options of the catalog that gives the keys of the storage; empty: the environment has them."""
     path: tuple[str, ...] = ()
     """Folders in which the task found its modules."""
 
     @classmethod
     def of_task(
-        cls, storage: str, files: Sequence[SpooledFile], events: Sequence[Event], uploads: Uploads
+        cls,
+        storage: str,
+        files: Sequence[SpooledFile],
+        events: Sequence[Event],
+        uploads: Uploads,
+        keys_of: Mapping[str, str] = MappingProxyType({}),
     ) -> Self:
         """Return the entry of a task that runs in this process."""
-        return cls(storage, tuple(files), tuple(events), uploads, store_variables(), search_path())
+        of_task = (uploads, store_variables(), dict(keys_of), search_path())
+        return cls(storage, tuple(files), tuple(events), *of_task)
 
     @property
     def about(self) -> Envelope:
@@ -236,7 +247,8 @@ class Entry:
         """Return the connections of its task."""
         about = self.about
         return Connections(
-            created, about.stream, about.region, self.storage, self.uploads.log, self.environment
+            *(created, about.stream, about.region, self.storage, self.keys_of),
+            *(self.uploads.log, self.environment),
         )
 
     def to_json(self) -> str:
@@ -253,6 +265,7 @@ class Entry:
                 "events": events,
                 "uploads": asdict(self.uploads),
                 "environment": dict(self.environment),
+                "keys_of": dict(self.keys_of),
                 "path": self.path,
             }
         )
@@ -273,6 +286,7 @@ class Entry:
                 tuple(_event(event) for event in found["events"]),
                 Uploads(**uploads),
                 found["environment"],
+                found["keys_of"],
                 tuple(found["path"]),
             )
         except (KeyError, TypeError, ValueError, RecursionError) as error:

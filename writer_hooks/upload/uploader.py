@@ -19,8 +19,10 @@ from sluicegate.events.models import CheckpointFailed
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.kafka.clients import spread
+from sluicegate.lakes.capabilities import HandsOutKeys
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
-from sluicegate.lakes.storage import Storage
+from sluicegate.lakes.registry import adapter
+from sluicegate.lakes.storage import KeySource, Storage
 from sluicegate.lakes.storage_local import LocalStorage
 from sluicegate.lakes.storages import open_storage
 from sluicegate.writer_hooks.errors import HookError, PublishFailed
@@ -59,6 +61,8 @@ class Credentials:
     def __init__(self) -> None:
         self._of_regions: dict[tuple[str, ...], Connections] = {}
         self._of_stores: dict[tuple[str, ...], Connections] = {}
+        self._sources: dict[tuple[tuple[str, str], ...], KeySource] = {}
+        """By their options, the catalogs that give keys: entries of one table share the keys."""
 
     def note(self, found: Connections) -> None:
         """Note the connections of a task."""
@@ -70,27 +74,43 @@ class Credentials:
         own = entry.connections(0)
         return dict(self._of_regions.get(_region(own), own).log)
 
-    def _variables(self, entry: Entry) -> Mapping[str, str]:
+    def _connections(self, entry: Entry) -> Connections:
         own = entry.connections(0)
-        return self._of_stores.get(_store(own), own).environment
+        return self._of_stores.get(_store(own), own)
 
     def environment(self, entry: Entry) -> dict[str, str]:
         """Return the variables of this process, with those of the entry's store and of no other one."""
-        variables = self._variables(entry)
+        variables = self._connections(entry).environment
         with _opening:
             own = {name: value for name, value in os.environ.items() if name not in store_variables()}
         return {**own, **variables}
 
     def open(self, entry: Entry) -> Storage:
         """Open the storage that the files go to. Raises TableRefused."""
-        variables = self._variables(entry)
+        found = self._connections(entry)
         with _opening:
             before = store_variables()
             try:
-                _set_variables(variables)
-                return open_storage(entry.storage)
+                _set_variables(found.environment)
+                return open_storage(entry.storage, self._source(found.keys_of))
             finally:
                 _set_variables(before)
+
+    def _source(self, options: Mapping[str, str]) -> KeySource | None:
+        """Return the catalog that gives the keys of a storage, None if the environment has them."""
+        if not options:
+            return None
+        key = tuple(sorted(options.items()))
+        if key not in self._sources:
+            found = adapter(options["format"])
+            source = found.key_source(options) if isinstance(found, HandsOutKeys) else None
+            if source is None:
+                raise TableRefused(
+                    f"the format {found.name} gives no keys of a storage any more. Install the release with "
+                    "which the files were written"
+                )
+            self._sources[key] = source
+        return self._sources[key]
 
 
 def _set_variables(wanted: Mapping[str, str]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.storage import Content, Storage, Uncertain
-from sluicegate.lakes.storage_objects import ObjectStorage, connect
+from sluicegate.lakes.storage_objects import Clients, ObjectStorage, connect
 from tests.contracts.lakes.harness import Fault, Killed
 from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.s3proxy import BUCKET, S3Proxy
@@ -21,7 +21,7 @@ class FaultyObjects(ObjectStorage):
     """Fails once: at the put that decides a commit, or at the manifests before it."""
 
     def __init__(self, uri: str, fault: Fault | None) -> None:
-        super().__init__(uri, connect(uri))
+        super().__init__(uri, Clients(connect(uri)))
         self.fault = fault
 
     def write(self, folder: str, files: Mapping[str, bytes]) -> None:
@@ -42,7 +42,7 @@ class ThawingObjects(ObjectStorage):
     """Stands still at the put that decides a commit, goes on, and is killed right behind it."""
 
     def __init__(self, uri: str, meanwhile: Callable[[], None]) -> None:
-        super().__init__(uri, connect(uri))
+        super().__init__(uri, Clients(connect(uri)))
         self._meanwhile = meanwhile
 
     def put_if_absent(self, name: str, content: Content, draft: str = "") -> bool:

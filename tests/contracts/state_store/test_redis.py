@@ -75,7 +75,6 @@ async def test_people_can_read_it(redis_url: str, unique: str) -> None:
         "savepoints": "[]",
         "silent": "[]",
         "strangers": "{}",
-        "tables": "{}",
         "listeners": "{}",
         "conditions": "[]",
         "paused": "false",

@@ -7,7 +7,7 @@ import pytest
 from obstore.store import LocalStore
 
 from sluicegate.lakes.storage import Storage
-from sluicegate.lakes.storage_objects import ObjectStorage, Stores
+from sluicegate.lakes.storage_objects import Clients, ObjectStorage, Stores
 from sluicegate.lakes.storages import open_storage
 from tests.doubles.s3 import BUCKET
 from tests.s3proxy import S3Proxy
@@ -26,7 +26,7 @@ class Place:
             storage = open_storage(f"{self.root}/{folder}")
         else:
             store = LocalStore(str(self.files))
-            storage = ObjectStorage(f"{self.root}/{folder}", Stores(store, store))
+            storage = ObjectStorage(f"{self.root}/{folder}", Clients(Stores(store, store)))
         storage.make_folder()
         return storage
 
