@@ -321,6 +321,15 @@ class RestTable:
         except _FAILURES as error:
             kind = _NotSent if _was_not_sent(error) else LakeUnavailable
             raise kind(self._unreachable(error)) from error
+        except Exception as error:
+            # The library of signatures has errors of its own for keys that AWS does not give.
+            if "rest.sigv4-enabled" not in self._options:
+                raise
+            raise LakeUnavailable(
+                f"the request to the catalog {self._options.get('uri')} for {self.identifier} is not signed: "
+                f"{error}. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give the "
+                "machine or the pod a role"
+            ) from error
 
     def _connected(self) -> RestCatalog:
         """Return the library's connection. Raises LakeUnavailable."""

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from sluicegate.lakes.iceberg.adapter import IcebergAdapter
-from sluicegate.lakes.port import LakeError, LakeUnavailable, Published
+from sluicegate.lakes.port import LakeError, LakeUnavailable, OutcomeUnknown, Published
 from tests.contracts.lakes.harness import USER, Stream
 from tests.contracts.lakes.iceberg_rest_lake import RestLake
 from tests.doubles.gate import CLIENT, SECRET, Gate
+from tests.doubles.proxy import Effect
 from tests.iceberg_java.java import RestCatalogServer
 from tests.lakes.outcomes import is_refused
 
@@ -134,3 +135,94 @@ def test_who_is_not_let_in_is_told_without_secrets(
         stream_of(gate, lake, options)
     assert isinstance(raised.value, LakeUnavailable)
     assert "another-secret" not in str(raised.value)
+
+
+def test_a_token_in_a_file_counts_as_soon_as_it_is_renewed(
+    iceberg_rest: RestCatalogServer, lake: RestLake, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    options = {"auth.type": "file", "auth.file.path": str(file)}
+    with Gate(iceberg_rest.uri, ("Authorization", f"Bearer {TOKEN}")) as gate:
+        stream = stream_of(gate, lake, options)
+        stream.commit(1, [1])
+        file.write_text("former-token")
+        head, event = None, lake.event([2])
+        with pytest.raises(LakeUnavailable, match="401"):
+            head = stream.head(2)
+        file.write_text(TOKEN)
+        head = stream.head(2)
+        assert isinstance(stream.publish(2, head, [event]), Published)
+    assert lake.ids() == [1, 2]
+
+
+@pytest.mark.parametrize("text", [None, "", "two\nlines", "known-t\u00f6ken"])
+def test_a_file_without_a_token_is_named_and_not_shown(
+    gate: Gate, lake: RestLake, text: str | None, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(LakeUnavailable, match=str(file)) as raised:
+        stream_of(gate, lake, {"auth.type": "file", "auth.file.path": str(file)})
+    assert not text or text not in str(raised.value)
+
+
+SIGNED = {"rest.sigv4-enabled": "true", "rest.signing-name": "glue", "rest.signing-region": "eu-central-1"}
+"""Options of Glue's own REST catalog."""
+
+
+class _Signed(Gate):
+    """Lets signed requests in. It does not check the signature, since nobody here has the secret of AWS."""
+
+    def refusal(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> tuple[int, bytes] | None:
+        found = {name.lower(): value for name, value in headers.items()}
+        signed = found.get("authorization", "").startswith("AWS4-HMAC-SHA256 Credential=AKIAKNOWN/")
+        scope = "/eu-central-1/glue/aws4_request" in found.get("authorization", "")
+        if signed and scope and found.get("x-amz-security-token") == "known-session":
+            return None
+        return 403, b'{"error": {"message": "not signed", "type": "ForbiddenException", "code": 403}}'
+
+
+@pytest.fixture
+def keys_of_aws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAKNOWN")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "known-secret")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "known-session")
+
+
+@pytest.mark.usefixtures("keys_of_aws")
+def test_requests_are_signed(iceberg_rest: RestCatalogServer, lake: RestLake) -> None:
+    with _Signed(iceberg_rest.uri) as gate:
+        stream = stream_of(gate, lake, SIGNED)
+        stream.commit(1, [1])
+        assert gate.posts == 1
+    assert lake.ids() == [1]
+
+
+@pytest.mark.usefixtures("keys_of_aws")
+@pytest.mark.parametrize("effect", [Effect.LOST_AFTER, Effect.LOST_BEFORE, Effect.ANSWERED_AFTER])
+def test_a_signed_request_is_sent_once(
+    iceberg_rest: RestCatalogServer, lake: RestLake, effect: Effect
+) -> None:
+    """The library would send it up to eleven times."""
+    with _Signed(iceberg_rest.uri) as gate:
+        stream = stream_of(gate, lake, {**SIGNED, "rest.sigv4.max-retries": "10"})
+        head, event = stream.head(1), lake.event([1])
+        gate.strike(effect, 503)
+        assert isinstance(stream.publish(1, head, [event]), OutcomeUnknown)
+        assert gate.posts == (0 if effect is Effect.LOST_BEFORE else 1)
+    assert lake.ids() == ([] if effect is Effect.LOST_BEFORE else [1])
+
+
+def test_a_process_without_keys_of_aws_is_told_so(
+    lake: RestLake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with _Signed("http://127.0.0.1:1") as gate, pytest.raises(LakeUnavailable, match="AWS_ACCESS_KEY_ID"):
+        stream_of(gate, lake, SIGNED)
