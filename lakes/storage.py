@@ -16,7 +16,8 @@ Contract of every implementation (tests/contracts/storages):
 
 import errno
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 from urllib.parse import unquote, urlsplit
@@ -319,6 +320,10 @@ class KeySource(Protocol):
     def drop(self, keys: Keys) -> bool:
         """Forget keys that the store refused. Return False if other ones are not to be had by that."""
         ...
+
+
+Variables = Callable[[], AbstractContextManager[None]]
+"""Entered while clients with keys of a source are made: what it does not name comes from the environment."""
 
 
 @runtime_checkable

@@ -34,6 +34,7 @@ from sluicegate.lakes.storage import (
     Stamped,
     Storage,
     Uncertain,
+    Variables,
     whole,
 )
 
@@ -246,7 +247,7 @@ class Clients:
 class KeyedClients(Clients):
     """Clients with the keys of a source."""
 
-    def __init__(self, uri: str, source: KeySource) -> None:
+    def __init__(self, uri: str, source: KeySource, variables: Variables) -> None:
         """Prepare clients, without access to the source. Raises TableRefused."""
         if not uri.startswith("s3://"):
             raise TableRefused(
@@ -255,6 +256,7 @@ class KeyedClients(Clients):
             )
         self._uri = uri
         self.source = self._source = source
+        self._variables = variables
         self._made: tuple[Keys, Stores] | None = None
 
     def call(self, request: Callable[[Stores], _T]) -> _T | Failure:
@@ -276,7 +278,8 @@ class KeyedClients(Clients):
         """Return valid keys, and clients with them. Raises LakeUnavailable or TableRefused."""
         keys, made = self._source.keys(self._uri), self._made
         if made is None or made[0] != keys:
-            made = self._made = keys, connect(self._uri, keys)
+            with self._variables():
+                made = self._made = keys, connect(self._uri, keys)
         return made
 
 

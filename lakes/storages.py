@@ -2,13 +2,14 @@
 
 import os
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
 from sluicegate.installation import install_command
 from sluicegate.lakes.port import TableRefused
-from sluicegate.lakes.storage import KeySource, Storage
+from sluicegate.lakes.storage import KeySource, Storage, Variables
 from sluicegate.lakes.storage_local import LocalStorage, local_path
 
 _OBJECTS: Final = re.compile(r"(?P<scheme>s3|gs|abfss)://(?P<bucket>[^/]*)(?P<path>.*)", re.DOTALL)
@@ -121,10 +122,13 @@ def _hadoop_settings() -> dict[str, str]:
     return found
 
 
-def open_storage(location: str, source: KeySource | None = None) -> Storage:
+def open_storage(
+    location: str, source: KeySource | None = None, variables: Variables = nullcontext
+) -> Storage:
     """Open the storage of a table folder, a path or a URI, without access to it. Raises TableRefused.
 
     `source`: gives the keys of an object store, in place of the environment. Other storages have none.
+    They are asked for later, and clients are made then, while `variables` is entered.
     """
     uri = location_uri(location)
     if uri.startswith("file:"):
@@ -139,7 +143,9 @@ def open_storage(location: str, source: KeySource | None = None) -> Storage:
             f"{uri} is in an object store, which needs a package that is not installed ({error.name}); "
             f"install it with: {install_command('object-stores')}"
         ) from error
-    return ObjectStorage(uri, Clients(connect(uri)) if source is None else KeyedClients(uri, source))
+    return ObjectStorage(
+        uri, Clients(connect(uri)) if source is None else KeyedClients(uri, source, variables)
+    )
 
 
 def _open_hdfs(uri: str) -> Storage:

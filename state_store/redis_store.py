@@ -117,7 +117,7 @@ def redis_client(url: str, timeout: float, options: Mapping[str, Any], **more: A
     `timeout` is in seconds; `options` and `more` are for `Redis.from_url`. With the option `sentinels`, pairs
     of host and port, the host of `url` is the name of the primary.
     """
-    patience = {
+    patience: dict[str, Any] = {
         "socket_timeout": timeout,
         "socket_connect_timeout": timeout,
         "retry": Retry(NoBackoff(), 0),
@@ -127,7 +127,9 @@ def redis_client(url: str, timeout: float, options: Mapping[str, Any], **more: A
         # The library's parser would change the case of a name.
         name = named_primary(url)
         given = {key: value for key, value in parse_url(url).items() if key not in ("host", "port")}
-        manager = Sentinel(sentinels, sentinel_kwargs=patience, **given, **patience, **own, **more)
+        manager = Sentinel(  # type: ignore[no-untyped-call]
+            sentinels, sentinel_kwargs=patience, **given, **patience, **own, **more
+        )
         primary: Redis = manager.master_for(name, connection_pool_class=_Primary)
         return primary
     client: Redis = Redis.from_url(url, **patience, **own, **more)

@@ -11,6 +11,7 @@ import time
 import uuid
 from collections import Counter
 from datetime import UTC, datetime
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Final, Self
@@ -51,7 +52,7 @@ class KeyGuard:
 
     def end_all(self) -> None:
         """End all keys that were given."""
-        self.given = {access: (*texts, 0.0) for access, (*texts, _) in self.given.items()}
+        self.given = {access: (secret, session, 0.0) for access, (secret, session, _) in self.given.items()}
 
     def secrets(self) -> set[str]:
         """Return the secrets that were given."""
@@ -64,7 +65,7 @@ class KeyGuard:
         shown = datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return _ANSWER.format(access=access, secret=secret, session=session, end=shown).encode()
 
-    def _state(self, headers: http.client.HTTPMessage) -> str:
+    def _state(self, headers: Message) -> str:
         found = _CREDENTIAL.search(headers.get("Authorization") or "")
         access = found[1] if found else ""
         if access == ACCESS_KEY:

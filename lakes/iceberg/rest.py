@@ -6,6 +6,7 @@ never repeated: a server may have carried it out although its answer was lost.
 """
 
 import json
+import os
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -61,6 +62,13 @@ _FAILURES: Final = (RESTError, RequestException, OSError, ImportError, ValueErro
 """Errors of a request, and of the authentication before it."""
 
 
+_SIGNED: Final = "rest.sigv4-enabled"
+_ENVIRONMENT: Final = {
+    "client.access-key-id": "AWS_ACCESS_KEY_ID",
+    "client.secret-access-key": "AWS_SECRET_ACCESS_KEY",
+    "client.session-token": "AWS_SESSION_TOKEN",
+}
+"""Options of the library, and the variables that count without them."""
 _SENT_ONCE: Final = {"rest.sigv4.max-retries": "0"}
 """Options that keep the library from repeating a request."""
 
@@ -131,7 +139,7 @@ class RestTable:
 
         With the option for it, the catalog hands out the keys of `files`.
         """
-        self._options = dict(options)
+        self._options = {**_keys_for_signatures(options), **options}
         self._sibling = sibling
         self._name = catalog
         self.identifier = identifier
@@ -323,13 +331,9 @@ class RestTable:
             raise kind(self._unreachable(error)) from error
         except Exception as error:
             # The library of signatures has errors of its own for keys that AWS does not give.
-            if "rest.sigv4-enabled" not in self._options:
+            if _SIGNED not in self._options:
                 raise
-            raise LakeUnavailable(
-                f"the request to the catalog {self._options.get('uri')} for {self.identifier} is not signed: "
-                f"{error}. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give the "
-                "machine or the pod a role"
-            ) from error
+            raise LakeUnavailable(self._unsigned(error)) from error
 
     def _connected(self) -> RestCatalog:
         """Return the library's connection. Raises LakeUnavailable."""
@@ -347,6 +351,10 @@ class RestTable:
                 ) from error
             except _FAILURES as error:
                 raise _NotSent(self._unreachable(error)) from error
+            except Exception as error:
+                if _SIGNED not in self._options:
+                    raise
+                raise _NotSent(self._unsigned(error)) from error
             # The library asks for keys with each request. What is not used need not be handed out.
             self._library._session.headers.pop(DELEGATION, None)
             session, uri = self._library._session, self._library.uri
@@ -362,6 +370,13 @@ class RestTable:
         self.close()
         self._library = None
         self._connected()
+
+    def _unsigned(self, error: Exception) -> str:
+        return (
+            f"the request to the catalog {self._options.get('uri')} for {self.identifier} is not signed: "
+            f"{error}. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give the machine "
+            "or the pod a role"
+        )
 
     def _unreachable(self, error: Exception) -> str:
         return (
@@ -516,6 +531,17 @@ def _condition(unchanged: Unchanged[Metadata, Composed]) -> dict[str, Any]:
 
 def _named(identifier: Identifier) -> dict[str, Any]:
     return {"namespace": list(identifier.namespace), "name": identifier.name}
+
+
+def _keys_for_signatures(options: Mapping[str, str]) -> dict[str, str]:
+    """Return options with the keys of AWS that the environment has now, none without signatures.
+
+    Else the library reads the environment with its first request. By then it may be that of other files: an
+    uploader serves several stores.
+    """
+    if _SIGNED not in options or any(name in options for name in ("client.profile-name", *_ENVIRONMENT)):
+        return {}
+    return {name: os.environ[key] for name, key in _ENVIRONMENT.items() if os.environ.get(key)}
 
 
 def nested(options: Mapping[str, str]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from sluicegate.events.codec import read_attributes, read_files
+from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import FilesWritten, Position
 from sluicegate.lakes.sequence import END, STEP, Numbers
 from sluicegate.writer_hooks import (
@@ -51,7 +52,9 @@ def files_of(*results: WriterResult) -> list[FilesWritten]:
     """The files that results describe, which their driver would publish."""
     found = []
     for message in (message for result in results for message in result.held):
-        body = read_files(read_attributes(message.headers), message.value)
+        envelope = read_attributes(message.headers)
+        assert isinstance(envelope, Envelope)
+        body = read_files(envelope, message.value)
         assert isinstance(body, FilesWritten)
         found.append(body)
     return found

@@ -8,11 +8,12 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import NoReturn
 from unittest.mock import patch
 
@@ -23,7 +24,7 @@ from sluicegate.cli.main import main
 from sluicegate.events.models import Assignment, CheckpointFailed, FileInfo, FilesWritten
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.lakes.spooled import SpooledStorage, Wrap, open_spooled
-from sluicegate.lakes.storage import Storage
+from sluicegate.lakes.storage import Keys, Storage
 from sluicegate.lakes.storages import open_storage
 from sluicegate.writer_hooks.errors import SpoolUnusable
 from sluicegate.writer_hooks.options import SinkOptions, Target, Uploads
@@ -48,6 +49,7 @@ from sluicegate.writer_hooks.upload.spool import (
 )
 from sluicegate.writer_hooks.upload.uploader import Uploader
 from tests.doubles.memory_lake import MemoryAdapter
+from tests.doubles.s3 import BUCKET, S3Double
 from tests.hooks.log import Log
 from tests.integration.waiting import BACKSTOP, wait_until
 
@@ -67,7 +69,12 @@ def region(unique: str) -> Region:
 
 
 def enter(
-    spool: Spool, region: Region, target: str, content: bytes = b"rows", uploads: Uploads | None = None
+    spool: Spool,
+    region: Region,
+    target: str,
+    content: bytes = b"rows",
+    uploads: Uploads | None = None,
+    keys_of: Mapping[str, str] = MappingProxyType({}),
 ) -> EntryName:
     """Put an entry with one file as a task does, without a table."""
     attempt = Attempt("i1", 0, "w0")
@@ -86,7 +93,7 @@ def enter(
     options = replace(uploads, log=(*topic.items(), *uploads.log))
     files = [SpooledFile(path, *found)]
     name = name_of(region, attempt, files, time.time_ns())
-    spool.put(name, Entry.of_task(storage.uri, files, events, options).to_json())
+    spool.put(name, Entry.of_task(storage.uri, files, events, options, keys_of).to_json())
     os.close(lock)
     return name
 
@@ -680,3 +687,53 @@ def test_a_file_that_the_function_changes_is_not_uploaded(tmp_path: Path) -> Non
     ):
         uploader.send(spool, name, entry, uploader.Credentials(), uploader.Progress())
     assert not [each for each in table.rglob("*") if each.is_file()]
+
+
+class _Catalog:
+    """A format whose catalog gives keys, by a variable that it reads when the source is made."""
+
+    name = "catalog-double"
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+        self.options: Mapping[str, str] = {}
+
+    def key_source(self, options: Mapping[str, str]) -> "_Catalog":
+        self.options = options
+        self.made.append(os.environ["AWS_ACCESS_KEY_ID"])
+        return self
+
+    def keys(self, uri: str) -> Keys:
+        assert uri.startswith(f"s3://{BUCKET}/")
+        return Keys(f"of-{self.made[-1]}", "secret", None)
+
+    def drop(self, keys: Keys) -> bool:
+        return False
+
+
+def test_keys_of_a_catalog_open_the_store_that_the_task_names(
+    s3_double: S3Double, spool: Spool, region: Region, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The variables of the uploader may be those of another store, and of another role."""
+    catalog, table = _Catalog(), f"s3://{BUCKET}/table"
+    options = {"format": "catalog-double"}
+    s3_double.access_keys = {"of-first", "of-second"}
+    entries: list[tuple[EntryName, Entry | None]] = []
+    for access in ("first", "first", "second"):
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", access)
+        name = enter(spool, replace(region, stream=f"s{len(entries)}"), table, keys_of=options)
+        entries.append((name, read_entry(spool, name)))
+    of_the_uploader = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_ACCESS_KEY_ID": "third"}
+    for name_, value in of_the_uploader.items():
+        monkeypatch.setenv(name_, value)
+    credentials = uploader.Credentials()
+    with (
+        patch.object(uploader, "adapter", lambda _: catalog),
+        patch.object(uploader, "_publish", lambda *_: None),
+    ):
+        for name, entry in entries:
+            assert entry is not None
+            uploader.send(spool, name, entry, credentials, uploader.Progress())
+    assert len(s3_double.objects) == 3
+    assert catalog.made == ["first", "second"], "entries share a source, unless the variables are others"
+    assert {name_: os.environ[name_] for name_ in of_the_uploader} == of_the_uploader

@@ -8,9 +8,10 @@ import posixpath
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 from uuid import NAMESPACE_OID, uuid5
 
@@ -61,8 +62,9 @@ class Credentials:
     def __init__(self) -> None:
         self._of_regions: dict[tuple[str, ...], Connections] = {}
         self._of_stores: dict[tuple[str, ...], Connections] = {}
-        self._sources: dict[tuple[tuple[str, str], ...], KeySource] = {}
-        """By their options, the catalogs that give keys: entries of one table share the keys."""
+        self._sources: dict[tuple[tuple[str, str], ...], tuple[Mapping[str, str], KeySource]] = {}
+        """By their options, the catalogs that give keys: entries of one table share the keys. Each has the
+        variables with which it was made."""
 
     def note(self, found: Connections) -> None:
         """Note the connections of a task."""
@@ -88,29 +90,39 @@ class Credentials:
     def open(self, entry: Entry) -> Storage:
         """Open the storage that the files go to. Raises TableRefused."""
         found = self._connections(entry)
-        with _opening:
-            before = store_variables()
-            try:
-                _set_variables(found.environment)
-                return open_storage(entry.storage, self._source(found.keys_of))
-            finally:
-                _set_variables(before)
+        variables = partial(_variables, found.environment)
+        with variables():
+            return open_storage(entry.storage, self._source(found), variables)
 
-    def _source(self, options: Mapping[str, str]) -> KeySource | None:
+    def _source(self, found: Connections) -> KeySource | None:
         """Return the catalog that gives the keys of a storage, None if the environment has them."""
+        options = found.keys_of
         if not options:
             return None
         key = tuple(sorted(options.items()))
-        if key not in self._sources:
-            found = adapter(options["format"])
-            source = found.key_source(options) if isinstance(found, HandsOutKeys) else None
+        variables, source = self._sources.get(key, (None, None))
+        if source is None or variables != found.environment:
+            format_ = adapter(options["format"])
+            source = format_.key_source(options) if isinstance(format_, HandsOutKeys) else None
             if source is None:
                 raise TableRefused(
-                    f"the format {found.name} gives no keys of a storage any more. Install the release with "
-                    "which the files were written"
+                    f"the format {format_.name} gives no keys of a storage any more. Install the release "
+                    "with which the files were written"
                 )
-            self._sources[key] = source
-        return self._sources[key]
+            self._sources[key] = found.environment, source
+        return source
+
+
+@contextlib.contextmanager
+def _variables(wanted: Mapping[str, str]) -> Iterator[None]:
+    """Have these as the only variables of object stores and HDFS."""
+    with _opening:
+        before = store_variables()
+        try:
+            _set_variables(wanted)
+            yield
+        finally:
+            _set_variables(before)
 
 
 def _set_variables(wanted: Mapping[str, str]) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
 import pytest
@@ -291,12 +292,13 @@ class Sentinel(EmbeddedServer):
 async def test_the_store_follows_the_primary_that_sentinels_name(unique: str) -> None:
     with EmbeddedValkey() as first, EmbeddedValkey() as second:
         async with Redis.from_url(second.url, decode_responses=True) as redis:
-            await redis.execute_command("REPLICAOF", LOOPBACK, first.port)
+            await redis.execute_command("REPLICAOF", LOOPBACK, first.port)  # type: ignore[no-untyped-call]
             await until(lambda: redis.info("replication"), lambda told: told["master_link_status"] == "up")
             with Sentinel(first) as sentinel:
                 address = f"redis://{LOOPBACK}:{sentinel.port}"
                 async with Redis.from_url(address, decode_responses=True) as asked:
-                    await until(lambda: asked.execute_command("SENTINEL", "REPLICAS", "Views"))
+                    ask = partial(asked.execute_command, "SENTINEL", "REPLICAS", "Views")
+                    await until(ask)
                 settings = RedisSettings(url="redis://Views/0", sentinels=[f"{LOOPBACK}:{sentinel.port}"])
                 store = RedisStateStore(
                     settings.url.get_secret_value(), prefix=unique, options=settings.client_options()

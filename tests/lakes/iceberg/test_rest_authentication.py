@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from sluicegate.lakes.iceberg.adapter import IcebergAdapter
-from sluicegate.lakes.port import LakeError, LakeUnavailable, OutcomeUnknown, Published
+from sluicegate.lakes.iceberg.vended import OPTION, VENDED
+from sluicegate.lakes.port import LakeError, LakeUnavailable, OutcomeUnknown, Published, TableRefused
 from tests.contracts.lakes.harness import USER, Stream
 from tests.contracts.lakes.iceberg_rest_lake import RestLake
 from tests.doubles.gate import CLIENT, SECRET, Gate
@@ -147,12 +148,10 @@ def test_a_token_in_a_file_counts_as_soon_as_it_is_renewed(
         stream = stream_of(gate, lake, options)
         stream.commit(1, [1])
         file.write_text("former-token")
-        head, event = None, lake.event([2])
-        with pytest.raises(LakeUnavailable, match="401"):
-            head = stream.head(2)
+        with pytest.raises(LakeUnavailable, match="nobody is let in"):
+            stream.head(2)
         file.write_text(TOKEN)
-        head = stream.head(2)
-        assert isinstance(stream.publish(2, head, [event]), Published)
+        stream.commit(2, [2])
     assert lake.ids() == [1, 2]
 
 
@@ -226,3 +225,19 @@ def test_a_process_without_keys_of_aws_is_told_so(
     monkeypatch.setenv("HOME", str(tmp_path))
     with _Signed("http://127.0.0.1:1") as gate, pytest.raises(LakeUnavailable, match="AWS_ACCESS_KEY_ID"):
         stream_of(gate, lake, SIGNED)
+
+
+@pytest.mark.usefixtures("keys_of_aws")
+def test_keys_of_signatures_are_those_of_the_moment_when_a_source_is_made(
+    iceberg_rest: RestCatalogServer, lake: RestLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An uploader serves several stores, and has the variables of each for that moment alone."""
+    with _Signed(iceberg_rest.uri) as gate:
+        options = {**SIGNED, "type": "rest", "uri": gate.uri, "identifier": str(lake.table_name)}
+        source = IcebergAdapter().key_source({**options, OPTION: VENDED, "format": "iceberg"})
+        assert source is not None
+        assert "known-secret" not in source.options.values()
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAOTHER")
+        # The request is let in. This server has no keys to hand out.
+        with pytest.raises(TableRefused, match="hands out no keys"):
+            source.keys(lake.location)

@@ -62,7 +62,7 @@ def filled(folder: Path, seed: int, options: Mapping[str, str], fold: Fold, kind
         events = []
         for _ in range(2):
             place += 1
-            own = []
+            own: list[Row] = []
             for _ in range(150):
                 number, at = dice.randrange(60), len(rows) + len(own)
                 dead = has_deletions and dice.random() < 0.3
