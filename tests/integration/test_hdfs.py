@@ -28,10 +28,10 @@ async def test_uploads_and_commits_wait_for_the_cluster_and_nothing_is_lost(
     table = await asyncio.to_thread(create_table, f"{own_hdfs.uri}/lake")
     place = Place(kafka_bootstrap, unique, topics, tmp_path, table)
     async with running(place.settings()), AsyncRegionDriver(uploading(place, spool)) as driver:
-        first = await put(driver, 1, 2)
-        await asyncio.to_thread(upload_all, spool)
-        await driver.await_commit(first)
         with nobody_uploads(spool):
+            first = await put(driver, 1, 2)
+            await asyncio.to_thread(upload_all, spool)
+            await driver.await_commit(first)
             second = await put(driver, 3, 4)
         own_hdfs.kill()
         uploads = asyncio.create_task(asyncio.to_thread(upload_all, spool))

@@ -249,8 +249,8 @@ def test_a_cluster_that_hangs_delays_a_call_until_its_deadline(
 @pytest.mark.seam
 @pytest.mark.hdfs
 def test_without_space_nothing_is_put() -> None:
-    # A data node needs space for a whole block.
-    with EmbeddedHdfs(settings={"dfs.blocksize": str(1 << 50)}) as cluster:
+    # A data node needs space for a whole block. The NameNode keeps its size in 48 bits.
+    with EmbeddedHdfs(settings={"dfs.blocksize": str(1 << 47)}) as cluster:
         storage = open_storage(f"{cluster.uri}/lake/numbers")
         storage.make_folder()
         with pytest.raises(LakeUnavailable, match=r"no data node takes a block .*\. Free some space"):
