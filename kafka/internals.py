@@ -180,13 +180,13 @@ class _Answering(OAuthAuthenticator):  # type: ignore[misc]
     The library takes the challenge for success. The broker then closes the connection without a reason.
     """
 
-    _challenged = False
+    answered = False
 
     async def step(self, payload: bytes | None) -> tuple[bytes, bool] | None:
-        if not (self._token_sent and payload) or self._challenged:
+        if not (self._token_sent and payload) or self.answered:
             step: tuple[bytes, bool] | None = await super().step(payload)
             return step
-        self._challenged = True
+        self.answered = True
         self._sasl_oauth_token_provider.refused()
         return b"\x01", True
 

@@ -21,6 +21,7 @@ PRIVATE = {
     ),
     *("_decompressed", "_fetch_task", "_fetcher", "_loop", "_maybe_leave_group", "_maybe_uncompress"),
     *("_maybe_wait_for_pid", "_pending_tasks", "_sync_task"),
+    *("_sasl_oauth_token_provider", "_token_sent"),
     *("_message_accumulator", "_metadata", "_metadata_update", "_num_records", "_pos"),
     *("_send_request", "_send_request_to_node"),
     "_transports",

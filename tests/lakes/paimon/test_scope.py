@@ -105,7 +105,7 @@ def test_a_table_of_another_format_is_named(tmp_path: Path, file: str, sign: str
 
 def test_no_table_and_other_stores_are_refused(tmp_path: Path) -> None:
     refused_by_both(str(tmp_path / "nothing"), "no Paimon table")
-    refused_by_both("hdfs://host/db.db/t", "put-if-absent")
+    refused_by_both("oss://host/db.db/t", "put-if-absent")
     with pytest.raises(TableRefused, match="commit user"):
         ADAPTER.open_committer(ADAPTER.parse_table(table(tmp_path, {})), "")
 
