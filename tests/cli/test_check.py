@@ -49,11 +49,13 @@ def test_all_is_well(deployment: Deployment, redis_url: str) -> None:
     found = findings(result)
     group = f"group {deployment.settings.kafka.group_id}"
     assert {name: verdict for name, (verdict, _) in found.items() if verdict != "OK"} == {
-        f"{group}, members": "WARNING"
+        "replicas of the topics": "WARNING",
+        f"{group}, members": "WARNING",
     }
     expected = [
         "kafka",
         *_topics(deployment),
+        "replicas of the topics",
         group,
         f"{group}, members",
         "redis",
