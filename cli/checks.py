@@ -56,7 +56,7 @@ from sluicegate.lakes.port import (
     Unproven,
 )
 from sluicegate.lakes.registry import adapter
-from sluicegate.lakes.storage import CannotPut, Uncertain
+from sluicegate.lakes.storage import CannotPut, Keyed, Uncertain
 from sluicegate.lakes.storages import STORED_SCHEMES, open_storage
 from sluicegate.state_store.redis_store import NO_CLUSTER, is_of_cluster, redis_client
 from sluicegate.texts import counted
@@ -584,7 +584,7 @@ def _check_write(name: str, maintenance: TableMaintenance) -> list[Finding]:
     parts = urlsplit(maintenance.location)
     if parts.scheme in STORED_SCHEMES:
         # Where no folder is named, a catalog decides a commit, and no put of a file.
-        return _check_write_of_storage(name, maintenance.location, isinstance(maintenance, NamesFolders))
+        return _check_write_of_storage(name, maintenance, isinstance(maintenance, NamesFolders))
     if parts.scheme != "file" or not isinstance(maintenance, NamesFolders):
         return []
     for folder in maintenance.written_folders:
@@ -599,11 +599,12 @@ def _check_write(name: str, maintenance: TableMaintenance) -> list[Finding]:
     return [fine(f"{name}, writing", "files can be made, linked and removed")]
 
 
-def _check_write_of_storage(name: str, location: str, conditional: bool) -> list[Finding]:
+def _check_write_of_storage(name: str, maintenance: TableMaintenance, conditional: bool) -> list[Finding]:
     """Try the steps of a commit in a storage: a put, conditional if one decides, and a deletion."""
     probe = f".sluicegate-check-{uuid.uuid4().hex}"
     try:
-        storage = open_storage(location)
+        source = maintenance.source if isinstance(maintenance, Keyed) else None
+        storage = open_storage(maintenance.location, source)
         if conditional:
             storage.put_if_absent(probe, probe.encode())
         else:

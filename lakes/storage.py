@@ -328,7 +328,7 @@ Variables = Callable[[], AbstractContextManager[None]]
 
 @runtime_checkable
 class Keyed(Protocol):
-    """Capability of a storage: keys of a source may open it."""
+    """Capability of a storage, or of the maintenance of a table there: keys of a source may open it."""
 
     source: KeySource | None
     """None: those of the environment do."""

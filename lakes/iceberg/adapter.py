@@ -152,9 +152,7 @@ class IcebergAdapter:
         """Open the maintenance; the table need not exist yet. Raises TableRefused."""
         files = Files()
         branch = table.options.get("branch", MAIN)
-        return IcebergMaintenance(
-            open_catalog(table, files), files, table, branch, lambda other: open_catalog(other, files)
-        )
+        return IcebergMaintenance(open_catalog(table, files), files, table, branch, open_catalog)
 
     def open_writer(
         self,

@@ -50,7 +50,7 @@ from sluicegate.lakes.maintenance import (
     spread,
 )
 from sluicegate.lakes.port import BadFiles, LakeError, LakeUnavailable, TableRef, TableRefused
-from sluicegate.lakes.storage import Storage, Uncertain
+from sluicegate.lakes.storage import KeySource, Storage, Uncertain
 from sluicegate.lakes.storages import open_storage
 
 # Partitions of an Iceberg table: their fields and folders.
@@ -323,17 +323,24 @@ class IcebergMaintenance:
         files: Files,
         table: TableRef,
         branch: str,
-        open_other: Callable[[TableRef], Catalog],
+        open_other: Callable[[TableRef, Files], Catalog],
     ) -> None:
         self._catalog = catalog
         self._files = files
         self.branch = branch
         self._open_other = open_other
+        self._others = Files()
+        """Files of the table that this one was made like."""
         self._references: References | None = None
         self._asked: set[str] = set()
         self._like: dict[int, str] = {}
         """By id, digests of the schemas of the table that this one was made like."""
         self.location = table.location
+
+    @property
+    def source(self) -> KeySource | None:
+        """Source of the keys of the storage; None: the environment has them."""
+        return self._files.source
 
     def history(self) -> TableHistory:
         return Ancestry(self._load(), self.branch).history()
@@ -410,7 +417,7 @@ class IcebergMaintenance:
         return None if _is_shared(self._view()[0]) else _CLEANER
 
     def create_like(self, source: TableRef) -> None:
-        model = self._open_other(source)
+        model = self._open_other(source, self._others)
         try:
             found = model.load()
         except NoTable:
@@ -428,7 +435,7 @@ class IcebergMaintenance:
         self._catalog.create(fields, location)
 
     def examine(self, event: FilesWritten, *, lost: bool = False) -> None:
-        source = open_storage(event.location)
+        source = open_storage(event.location, self._others.source)
         for file in event.files:
             if not is_plain(file.path) or file.path.startswith("metadata/"):
                 raise BadFiles(f"{file.path} is no place of a data file")
@@ -457,7 +464,8 @@ class IcebergMaintenance:
     def adopt(self, event: FilesWritten, *, lost: bool = False) -> FilesWritten:
         self.examine(event, lost=lost)
         view, _ = self._view()
-        source, target = open_storage(event.location), self._files.folder(view.data_location)
+        source = open_storage(event.location, self._others.source)
+        target = self._files.folder(view.data_location)
         adopted = [self._adopted(view, event, file) for file in event.files]
         copy_files(source, target, event.files)
         changes = {"location": view.event_location, "files": tuple(adopted)}

@@ -8,7 +8,9 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
+from sluicegate.cli.checks import _check_write, fine
 from sluicegate.cli.local.errors import JavaError
+from sluicegate.lakes.capabilities import FileStatus
 from sluicegate.lakes.iceberg import vended
 from sluicegate.lakes.iceberg.adapter import IcebergAdapter
 from sluicegate.lakes.iceberg.vended import OPTION, VENDED
@@ -85,3 +87,21 @@ def test_keys_that_end_at_any_step_lose_and_double_nothing(
     rows = library.load_table(table.options["identifier"]).scan().to_arrow()
     assert sorted(rows["id"].to_pylist()) == list(range(1, 9))
     assert not [secret for secret in guard.secrets() if secret in caplog.text]
+
+
+def test_files_of_another_table_are_copied_with_the_keys_of_each(
+    table: TableRef, unique: str, guard: KeyGuard
+) -> None:
+    library = RestCatalog("default", uri=table.options["uri"])
+    made = library.create_table((unique, "copy"), schema=pa.schema([("id", pa.int64())]))
+    adapter = IcebergAdapter()
+    copy = adapter.parse_table(made.location(), {**table.options, "identifier": f"{unique}.copy"})
+    event = written(adapter, table, pa.record_batch({"id": pa.array([1, 2], pa.int64())}))
+    maintenance = adapter.open_maintenance(copy)
+    maintenance.create_like(table)
+    adopted = maintenance.adopt(event)
+    assert adopted.location == copy.location
+    (file,) = adopted.files
+    assert maintenance.file_status([file.path]) == {file.path: FileStatus.UNREFERENCED}
+    assert _check_write("copy", maintenance) == [fine("copy, writing", "files can be put and removed")]
+    assert guard.seen["unknown"] == 0
