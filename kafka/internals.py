@@ -192,7 +192,7 @@ class _Answering(OAuthAuthenticator):  # type: ignore[misc]
 
 
 def name_refused_logins() -> None:
-    """Have connections of this process tell why they are not let in. May be called again."""
+    """Have connections of this process name the reason of a refused login. May be called again."""
     AIOKafkaConnection.authenticator_oauth = _choose_authenticator
     AIOKafkaConnection.connect = _connect_noting
 
@@ -213,9 +213,9 @@ async def _connect_noting(connection: AIOKafkaConnection) -> Any:
 
 
 def refused_login() -> LoginRefused | None:
-    """Return why a start of a client in this task was not let in, once; None if that was not the reason.
+    """Return the refused login that ended a start of a client in this task, once; None if another reason did.
 
-    The start itself tells only that no broker was reached.
+    The error of the start itself is only that no broker was reached.
     """
     error = _refused.get()
     _refused.set(None)

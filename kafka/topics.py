@@ -437,7 +437,7 @@ async def ensure_topics(
 
 
 async def _brokers_factor(admin: AIOKafkaAdminClient) -> int:
-    """Return the replication factor of topics that name none; 1 if the brokers do not tell."""
+    """Return the replication factor of topics that name none; 1 if the brokers do not answer that."""
     try:
         node = (await patiently(admin.describe_cluster))["brokers"][0]["node_id"]
         asked = [ConfigResource(ConfigResourceType.BROKER, str(node))]
