@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -15,7 +16,7 @@ from aiokafka import AIOKafkaProducer
 
 from sluicegate.coordinator.settings.model import KafkaSettings
 from sluicegate.kafka.clients import started
-from sluicegate.kafka.internals import LoginRefused
+from sluicegate.kafka.internals import LoginRefused, _choose_authenticator
 from sluicegate.kafka.outages import quiet_clients
 from sluicegate.kafka.tokens import (
     PAUSE,
@@ -109,6 +110,21 @@ async def test_a_refused_token_is_dropped_but_nobody_insists(clock: list[float])
     source.fails = False
     clock[0] += PAUSE
     assert await source.token() == "token-4"
+
+
+async def test_the_challenge_for_a_refused_token_is_answered(clock: list[float]) -> None:
+    """The broker then says why. Without an answer, the login looks like a success."""
+    source = Counting(100)
+    connection: Any = SimpleNamespace(_sasl_oauth_token_provider=source)
+    login = _choose_authenticator(connection)
+    assert await login.step(None) == (b"n,,\x01auth=Bearer token-1\x01\x01", True)
+    clock[0] += PAUSE
+    assert await login.step(b'{"status":"invalid_token"}') == (b"\x01", True)
+    assert await login.step(b"") is None
+    assert await source.token() == "token-2"
+    login = _choose_authenticator(connection)
+    await login.step(None)
+    assert await login.step(b"") is None, "the broker has let the client in"
 
 
 async def test_the_last_token_serves_until_its_end_while_the_source_is_away(

@@ -28,9 +28,11 @@ from sluicegate.coordinator.stream.reload import Changes
 from sluicegate.coordinator.stream.runner import StreamRunner
 from sluicegate.events import codec, models
 from sluicegate.kafka.bodies import Bodies, Budget
+from sluicegate.kafka.internals import _choose_authenticator
 from sluicegate.lakes import committer, history, sequence
 from sluicegate.lakes.delta import versions
 from sluicegate.lakes.delta.committer import DeltaCommitter
+from sluicegate.lakes.iceberg import vended
 from sluicegate.lakes.iceberg.maintenance import References as IcebergReferences
 from sluicegate.lakes.iceberg.rest import RestTransactions
 from sluicegate.lakes.iceberg.sql import SqlCatalog, SqlTransactions
@@ -73,6 +75,7 @@ PAIMON: Final = "tests/lakes/paimon/test_maintenance.py"
 STORE: Final = "tests/contracts/state_store"
 KEYS: Final = "tests/lakes/paimon/test_keys.py"
 NUMBERS: Final = "tests/hooks/test_numbering.py"
+TOKENS: Final = "tests/kafka/test_tokens.py"
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,15 @@ PLANTS: Final = (
     Plant(
         "a restart computes its numbers again",
         *(incarnation._number, "if marker.floor is not None:", "if False:", NUMBERS),
+    ),
+    # --- keys of a catalog, and tokens --------------------------------------------------------------
+    Plant(
+        "keys that the store refused are kept",
+        *(vended.VendedKeys.drop, "self._given = None", "pass", "tests/lakes/iceberg/test_vended.py"),
+    ),
+    Plant(
+        "a refused token counts as accepted",
+        *(_choose_authenticator, "if isinstance(source, TokenSource):", "if False:", TOKENS),
     ),
     # --- limit on texts ----------------------------------------------------------------------------
     Plant(
