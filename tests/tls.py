@@ -16,7 +16,12 @@ _EXTENSIONS: Final = """\
 basicConstraints = CA:FALSE
 subjectAltName = IP:127.0.0.1
 extendedKeyUsage = serverAuth,clientAuth
+keyUsage = critical,digitalSignature,keyEncipherment
+subjectKeyIdentifier = hash
+authorityKeyIdentifier = keyid
 """
+# Python 3.13 refuses an authority without it.
+_AUTHORITY: Final = ("-addext", "keyUsage = critical,keyCertSign,cRLSign")
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ def make_certificates(folder: Path) -> Certificates:
     ca, ca_key = folder / "ca.pem", folder / "ca.key"
     _openssl(
         *("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=authority"),
-        *("-keyout", str(ca_key), "-out", str(ca)),
+        *("-keyout", str(ca_key), "-out", str(ca), *_AUTHORITY),
     )
     found = []
     for name in ("server", "client"):
