@@ -20,6 +20,7 @@ from sluicegate.cli.local.servers import EmbeddedHdfs, EmbeddedKafka, EmbeddedVa
 from sluicegate.lakes import storage_objects
 from tests.doubles.glue import ENVIRONMENT, glue_server
 from tests.doubles.s3 import S3Double
+from tests.emulators import Emulator, azure_store, google_store
 from tests.iceberg_java.java import IcebergJava, RestCatalogServer, rest_catalog
 from tests.nessie import Nessie
 from tests.postgres import postgres_server
@@ -33,6 +34,7 @@ settings.load_profile("any-machine")
 
 WITH_SERVERS: Final = frozenset(
     {
+        "emulator",
         "iceberg_java",
         "iceberg_rest",
         "browser",
@@ -212,6 +214,20 @@ def s3proxy() -> Iterator[S3Proxy]:
     """Give an S3 server that all tests share; use folders of your own."""
     with s3_server() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[Emulator]:
+    """Give an emulator of Azure's storage that all tests share; use folders of your own."""
+    with azure_store() as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def fake_gcs() -> Iterator[Emulator]:
+    """Give an emulator of Google's storage that all tests share; use folders of your own."""
+    with google_store() as store:
+        yield store
 
 
 @pytest.fixture(scope="session")

@@ -71,6 +71,7 @@ def test_the_job_with_an_engine_fails_without_one() -> None:
     assert "docker info" in commands
     folders = re.findall(r"tests/[\w/.]+", commands)
     assert {"tests/containers", "tests/deploy", "tests/repository"} <= {*folders}
+    assert "pytest -m emulator tests/contracts/storages tests/lakes/test_emulators.py" in commands
     assert all((ROOT / each).exists() for each in folders)
     assert "continue-on-error" not in (FOLDER / "workflows" / "ci.yml").read_text(encoding="utf-8")
 

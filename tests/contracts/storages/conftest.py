@@ -1,4 +1,4 @@
-"""Every storage of tables: local files, obstore on them, real servers of S3 and HDFS, a double of S3."""
+"""Every storage of tables: local files, obstore on them, real servers of S3 and HDFS, a double, emulators."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +10,7 @@ from sluicegate.lakes.storage import Storage
 from sluicegate.lakes.storage_objects import Clients, ObjectStorage, Stores
 from sluicegate.lakes.storages import open_storage
 from tests.doubles.s3 import BUCKET
+from tests.emulators import EMULATORS, emulator
 from tests.s3proxy import S3Proxy
 
 
@@ -38,6 +39,7 @@ class Place:
         "s3-double",
         pytest.param("s3proxy", marks=pytest.mark.s3),
         pytest.param("hdfs", marks=pytest.mark.hdfs),
+        *EMULATORS,
     ]
 )
 def place(
@@ -49,6 +51,8 @@ def place(
         return Place(f"s3://{BUCKET}/{unique}", tmp_path)
     if request.param == "hdfs":
         return Place(f"{request.getfixturevalue('hdfs').uri}/{unique}")
+    if request.param.startswith("emulator"):
+        return Place(f"{emulator(request, request.param).uri}/{unique}")
     if request.param == "s3-double":
         request.getfixturevalue("s3_double")
     else:
