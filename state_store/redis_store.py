@@ -127,8 +127,11 @@ def redis_client(url: str, timeout: float, options: Mapping[str, Any], **more: A
         # The library's parser would change the case of a name.
         name = named_primary(url)
         given = {key: value for key, value in parse_url(url).items() if key not in ("host", "port")}
+        # They are asked in turn, within the timeout of a call: one that hangs leaves time for the others.
+        share = timeout / (len(sentinels) + 1)
+        impatience = {**patience, "socket_timeout": share, "socket_connect_timeout": share}
         manager = Sentinel(  # type: ignore[no-untyped-call]
-            sentinels, sentinel_kwargs=patience, **given, **patience, **own, **more
+            sentinels, sentinel_kwargs=impatience, **given, **patience, **own, **more
         )
         primary: Redis = manager.master_for(name, connection_pool_class=_Primary)
         return primary

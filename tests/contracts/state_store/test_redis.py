@@ -313,6 +313,20 @@ async def test_the_store_follows_the_primary_that_sentinels_name(unique: str) ->
             assert await redis.hget(f"{unique}:stream:flights", "revision") == "2"
 
 
+async def test_a_sentinel_that_hangs_leaves_time_for_the_next_one(unique: str) -> None:
+    """Its host may be that of the primary that is gone."""
+    with EmbeddedValkey() as primary, Sentinel(primary) as hung, Sentinel(primary) as other:
+        hung.suspend()
+        asked = [(LOOPBACK, hung.port), (LOOPBACK, other.port)]
+        store = RedisStateStore(
+            "redis://Views/0", prefix=unique, timeout=3.0, options={"sentinels": asked}
+        )  # time: of a whole call, which a Sentinel that hangs must not use up
+        assert await store.write(view(1))
+        assert await store.read("flights") == view(1)
+        await store.close()
+        hung.resume()
+
+
 async def test_a_server_in_cluster_mode_is_refused_by_name(unique: str) -> None:
     with EmbeddedValkey(settings={"cluster-enabled": "yes"}) as valkey:
         store = RedisStateStore(valkey.url, prefix=unique)
