@@ -327,8 +327,14 @@ async def test_a_sentinel_that_hangs_leaves_time_for_the_next_one(unique: str) -
         hung.resume()
 
 
-async def test_a_server_in_cluster_mode_is_refused_by_name(unique: str) -> None:
+@pytest.mark.parametrize("slots", [(), ("0", "16383")], ids=["a new cluster", "a whole cluster"])
+async def test_a_server_in_cluster_mode_is_refused_by_name(unique: str, slots: tuple[str, ...]) -> None:
     with EmbeddedValkey(settings={"cluster-enabled": "yes"}) as valkey:
+        if slots:
+            async with Redis.from_url(valkey.url, decode_responses=True) as redis:
+                await redis.execute_command("CLUSTER", "ADDSLOTSRANGE", *slots)  # type: ignore[no-untyped-call]
+                ask = partial(redis.execute_command, "CLUSTER", "INFO")
+                await until(ask, lambda told: "cluster_state:ok" in str(told))
         store = RedisStateStore(valkey.url, prefix=unique)
         with pytest.raises(StateStoreUnavailable, match="it runs in cluster mode, which is not supported"):
             await store.write(view(1))
