@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from sluicegate.lakes.paimon.writer import PaimonWriter
 
 
+_OF_CATALOGS: Final = frozenset({"catalog", "dlf", "identifier", "metastore", "token", "uri", "warehouse"})
+"""First parts of the names of options with which Paimon's libraries open a catalog."""
+
+
 class PaimonAdapter:
     """Adapter for append tables, and tables with keys in fixed buckets.
 
@@ -35,6 +39,14 @@ class PaimonAdapter:
     def parse_table(self, text: str, options: Mapping[str, str] | None = None) -> TableRef:
         """Read a path or a URI of a table's folder. Raises TableRefused for unknown storage, and options."""
         for name in options or {}:
+            if name.partition(".")[0].lower() in _OF_CATALOGS:
+                # tests/lakes/paimon/test_rest_catalog.py has the reasons.
+                raise TableRefused(
+                    f"the option {name} is of a catalog, and tables of Paimon's REST catalog are not "
+                    "supported: the catalog takes a commit whatever it is based on, and a client can ask it "
+                    "for the newest commit alone. Leave the option out, and use a table whose snapshots are "
+                    "in its folder (docs/formats/paimon.md)"
+                )
             raise TableRefused(
                 f"Paimon tables have no options, and {name} is given. Leave it out; a table has its own "
                 "options in its schema"

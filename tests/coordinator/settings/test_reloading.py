@@ -75,6 +75,7 @@ def settings_with(tmp_path: Path, **streams: dict[str, Any]) -> Settings:
     ("table_format", "options", "reason"),
     [
         ("paimon", {"branch": "main"}, "Paimon tables have no options, and branch is given"),
+        ("paimon", {"metastore": "rest"}, "tables of Paimon's REST catalog are not supported"),
         ("delta", {"checkpoint": "off"}, "Delta tables have no option checkpoint"),
         ("iceberg", {"uri": "sqlite:///c.db", "branhc": "main"}, "Did you mean branch?"),
         ("iceberg", {"uri": "sqlite:///c.db", "identifier": "flights"}, "must be NAMESPACE.TABLE"),

@@ -121,3 +121,12 @@ def test_a_path_and_its_uri_are_the_same_table(tmp_path: Path) -> None:
 def test_a_schema_that_the_table_lacks_is_refused(lake: PaimonLake) -> None:
     event = lake.event([1]).model_copy(update={"schema_id": 9})
     Stream(lake).refuses(event, "schema 9")
+
+
+@pytest.mark.parametrize("name", ["metastore", "uri", "warehouse", "token", "token.provider", "dlf.region"])
+def test_a_catalog_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    """test_rest_catalog.py has the reasons."""
+    with pytest.raises(TableRefused, match="REST catalog are not supported") as refused:
+        ADAPTER.parse_table(table(tmp_path, {}), {name: "hidden-word"})
+    assert f"the option {name} " in str(refused.value)
+    assert "hidden-word" not in str(refused.value)
