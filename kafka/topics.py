@@ -24,6 +24,7 @@ from aiokafka.errors import (
 from sluicegate.kafka.authorized import hidden_topics
 from sluicegate.kafka.clients import patiently, started
 from sluicegate.kafka.internals import LoginRefused
+from sluicegate.kafka.reading import read_on
 
 # Requirements on the topics, as data that checks itself and names the remedy of each problem.
 
@@ -548,7 +549,7 @@ async def _stamped(options: Mapping[str, Any], topic: str, partitions: int) -> s
             if ends[place] > begins[place]:
                 consumer.assign([place])
                 consumer.seek(place, ends[place] - 1)
-                for record in (await consumer.getmany(place, timeout_ms=_READ_MS)).get(place, ()):
+                for record in (await read_on(consumer, timeout_ms=_READ_MS)).get(place, ()):
                     return "LogAppendTime" if record.timestamp_type == 1 else "CreateTime"
     return ""
 

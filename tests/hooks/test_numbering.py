@@ -249,23 +249,23 @@ def test_a_table_without_keys_has_no_numbers(region: Region, tmp_path: Path) -> 
 # --- results of one checkpoint ------------------------------------------------------------------------
 
 
-def result(writer: str, numbers: tuple[int, int] | None = None, *buckets: int) -> WriterResult:
+def result_of(writer: str, numbers: tuple[int, int] | None = None, *buckets: int) -> WriterResult:
     return WriterResult(Attempt("i", 0, writer), Written(("e",), numbers=numbers, buckets=buckets))
 
 
 def test_results_without_rows_or_keys_are_no_rivals() -> None:
-    require_one_writer([result("a"), result("b"), result("c", (0, 5), 1), result("d", (5, 9), 2)])
+    require_one_writer([result_of("a"), result_of("b"), result_of("c", (0, 5), 1), result_of("d", (5, 9), 2)])
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
 def test_any_two_results_are_compared(order: Sequence[int]) -> None:
-    found = [result("a", (0, 5), 1, 7), result("b", (5, 9), 2), result("c", (9, 12), 3, 7)]
+    found = [result_of("a", (0, 5), 1, 7), result_of("b", (5, 9), 2), result_of("c", (9, 12), 3, 7)]
     with pytest.raises(NotOurs, match=r"(a and c|c and a) both have rows of bucket 7"):
         require_one_writer([found[at] for at in order])
 
 
 def test_each_way_to_complete_compares_them() -> None:
-    two = [result("a", (0, 5), 1), result("b", (5, 9), 1)]
+    two = [result_of("a", (0, 5), 1), result_of("b", (5, 9), 1)]
     with pytest.raises(NotOurs, match="bucket 1"):
         completion(("i", 0), two, predecessor=None, source_offsets="{}", watermark=None, listeners={})
 
