@@ -53,6 +53,14 @@ _ALLOWED: Final = frozenset(
 )
 """Those with conditions are allowed while the table has none: constraints, invariants, generated columns."""
 
+_OF_CATALOGS: Final = frozenset({"catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview"})
+"""Features of tables whose commits a catalog takes, such as Unity Catalog."""
+_COORDINATOR: Final = "delta.coordinatedCommits.commitCoordinator-preview"
+_BY_CATALOG: Final = (
+    "not supported: a catalog takes the commits of the table, so a version that is put into its log beside "
+    "that is lost, or takes the place of another one"
+)
+
 _OF_WRITER: Final[Mapping[int, frozenset[str]]] = {
     1: frozenset(),
     2: frozenset({"appendOnly", "invariants"}),
@@ -78,7 +86,7 @@ _REFUSED_PROPERTIES: Final[Mapping[str, Callable[[str], bool]]] = {
     "delta.enableIcebergCompatV1": _is_true,
     "delta.enableIcebergCompatV2": _is_true,
     "delta.enableIcebergCompatV3": _is_true,
-    "delta.coordinatedCommits.commitCoordinator-preview": lambda value: value not in ("", "{}"),
+    _COORDINATOR: lambda value: value not in ("", "{}"),
     _CODEC: lambda value: value.strip().lower() not in _CODECS,
     MODE: lambda value: value.strip().lower() not in ("none", "name", "id"),
 }
@@ -129,13 +137,16 @@ def out_of_scope(protocol: Protocol, metadata: Metadata) -> str | None:
             f"{protocol.writer}; this release knows up to {MOST_READER} and {MOST_WRITER}"
         )
     unknown = sorted((protocol.reader_features | protocol.writer_features) - _ALLOWED)
+    if of_catalogs := _OF_CATALOGS.intersection(unknown):
+        return f"its table feature {min(of_catalogs)} is {_BY_CATALOG}"
     if unknown:
         return f"its table feature {unknown[0]} is not supported"
     for key, value in metadata.configuration.items():
         forbids = _REFUSED_PROPERTIES.get(key)
         if key.startswith(_CONSTRAINT) or (forbids is not None and forbids(value)):
             known = f", only {', '.join(sorted(_CODECS))}" if key == _CODEC else ""
-            return f"its property {key} = {value} is not supported{known}"
+            why = _BY_CATALOG if key == _COORDINATOR else f"not supported{known}"
+            return f"its property {key} = {value} is {why}"
     if metadata.provider.lower() != "parquet":
         return f"its data files have the format {metadata.provider}, which is not supported"
     try:

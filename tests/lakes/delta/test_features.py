@@ -36,7 +36,20 @@ REFUSED: Sequence[tuple[Fields, Fields, str]] = (
     (protocol(["icebergCompatV1"]), metadata(), "table feature icebergCompatV1"),
     (protocol(["icebergCompatV2"]), metadata(), "table feature icebergCompatV2"),
     (protocol(["icebergCompatV3"]), metadata(), "table feature icebergCompatV3"),
-    (protocol(["catalogManaged"], ["catalogManaged"]), metadata(), "table feature catalogManaged"),
+    *(
+        (protocol([name], [name]), metadata(), f"table feature {name} is not supported: a catalog takes the")
+        for name in ("catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview")
+    ),
+    (
+        protocol(["inCommitTimestamp"]),
+        metadata(
+            properties={
+                "delta.enableInCommitTimestamps": "true",
+                "delta.coordinatedCommits.commitCoordinator-preview": "unity-catalog",
+            }
+        ),
+        "commitCoordinator-preview = unity-catalog is not supported: a catalog takes the commits",
+    ),
     (protocol(["deletionVectors"], ["readOnlyNew"]), metadata(), "table feature readOnlyNew"),
     (protocol(["materializePartitionColumns"]), metadata(), "materializePartitionColumns"),
     (protocol(["variantType"], ["variantType"]), metadata(), "table feature variantType"),
