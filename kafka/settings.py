@@ -264,7 +264,7 @@ def _check_servers(value: str) -> str:
         if _EVENT_HUBS in host:
             raise ValueError(
                 "must not be Azure Event Hubs: its topics are not compacted, and events that wait are "
-                "deleted after 90 days; see docs/kafka.md"
+                "deleted after 90 days. Use a Kafka of the list in docs/kafka.md"
             )
     return ",".join(servers)
 

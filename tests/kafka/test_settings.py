@@ -39,7 +39,11 @@ def hooks(**values: str) -> HookSettings:
             for servers in ("broker", "broker:0", "broker:65536", "broker:\N{SUPERSCRIPT TWO}", "a:1,", ":1")
         ),
         *(
-            ({"bootstrap_servers": servers}, {"bootstrap_servers": servers}, "must not be Azure Event Hubs")
+            (
+                {"bootstrap_servers": servers},
+                {"bootstrap_servers": servers},
+                "Azure Event Hubs: .* Use a Kafka",
+            )
             for servers in ("n.servicebus.windows.net:9093", "a:1,n.servicebus.usgovcloudapi.net:9093")
         ),
         ({"request_timeout": "0.1ms"}, {"request_timeout_ms": "0"}, r"must be .*(0\.001|above 0)"),
