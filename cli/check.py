@@ -11,20 +11,21 @@ from aiokafka.errors import KafkaError
 
 from sluicegate.cli.checks import (
     PATIENCE,
-    Finding,
+    check_brokers,
+    check_grants,
     check_kafka,
     check_keys,
     check_redis,
     check_stream,
-    fine,
+    check_topics,
     newer_log,
-    problem,
-    warning,
 )
 from sluicegate.cli.coordinators import format_unserved, unserved_streams
 from sluicegate.cli.errors import UserError, run_async
+from sluicegate.cli.findings import Finding, fine, problem, warning
 from sluicegate.cli.kafka import partition_count, read_records
-from sluicegate.cli.options import config_option, json_option, print_result
+from sluicegate.cli.options import config_option, json_option, print_result, require_stream
+from sluicegate.cli.proofs import prove_kafka, settings_lines
 from sluicegate.cli.stream_log import known_record, open_log
 from sluicegate.cli.terminal import coloured
 from sluicegate.coordinator.core.state_record import StateRecord
@@ -43,21 +44,73 @@ AGAIN: Final = 0.3
 
 @click.command()
 @config_option
+@click.option(
+    "--table",
+    "named",
+    metavar="STREAM[/TABLE]",
+    help="Check one stream, or one of its further tables, and prove by trying what its table, storage, "
+    "catalog and brokers allow. Each topic gets a message that every reader passes over.",
+)
 @json_option
 @click.pass_context
-def check(context: click.Context, settings: Settings, as_json: bool) -> None:
+def check(context: click.Context, settings: Settings, named: str | None, as_json: bool) -> None:
     """Check brokers, topics, group, Redis and tables; one line each. Exit status 1 if there is a problem.
 
     A table is also compared with the state record of its stream, to find a replaced or rolled back table.
     Warnings name what stalls or delays a stream, as its coordinator last recorded it.
+
+    With --table, the settings with which all of that was found follow, without secrets.
     """
-    findings = run_async(settings, _check(settings))
-    lines = (
+    stream, separator, table = (named or "").partition("/")
+    if named is not None:
+        require_stream(settings, stream)
+        _require_table(settings, stream, table if separator else None)
+    findings = run_async(settings, _prove(settings, stream, table) if named else _check(settings))
+    lines = [
         f"{coloured(f'{finding.verdict:7}', finding.severity)}  {finding.check}: {finding.detail}"
         for finding in findings
-    )
-    print_result({"checks": [asdict(finding) for finding in findings]}, lines, as_json=as_json)
-    context.exit(0 if all(finding.ok for finding in findings) else 1)
+    ]
+    values: dict[str, object] = {"checks": [asdict(finding) for finding in findings]}
+    is_fine = all(finding.ok for finding in findings)
+    if named is not None:
+        used = settings_lines(settings, stream)
+        values["settings"] = used
+        lines += ["", f"# The settings {'that work' if is_fine else 'with these problems'}:", *used]
+    print_result(values, lines, as_json=as_json)
+    context.exit(0 if is_fine else 1)
+
+
+def _require_table(settings: Settings, stream: str, table: str | None) -> None:
+    """Refuse a further table that is not in the settings of a stream. Raises UserError."""
+    known = settings.streams[stream].tables
+    if table is not None and table not in known:
+        raise UserError(
+            f"the stream {stream} has no further table {table!r}. It has: "
+            f"{', '.join(sorted(known)) or 'none'}. For its own table: --table {stream}"
+        )
+
+
+async def _prove(settings: Settings, stream: str, table: str) -> list[Finding]:
+    """Check one stream, or one of its further tables, by trying, and Kafka as far as the stream needs it.
+
+    The messages are appended before the topics are looked at: they prove settings that the brokers hide.
+    """
+    reached, *group = await check_brokers(settings)
+    appended = await prove_kafka(settings, stream) if reached.ok else []
+    topics = await check_topics(settings) if reached.ok else []
+    grants = await check_grants(settings) if reached.ok else []
+    read = await _records(settings) if reached.ok else {}
+    found = await _check_stream(settings, stream, _readable(read).get(stream), thorough=True)
+    own = f"table {table} of {stream}"
+    return [
+        *(each for each in found if not table or each.check.partition(",")[0] == own),
+        *_check_progress(stream, read.get(stream)),
+        reached,
+        *topics,
+        *appended,
+        *group,
+        *grants,
+    ]
 
 
 async def _check(settings: Settings) -> list[Finding]:
@@ -138,7 +191,9 @@ def _check_progress(name: str, record: StateRecord | Problem | None) -> list[Fin
     ]
 
 
-async def _check_stream(settings: Settings, name: str, record: StateRecord | None) -> list[Finding]:
+async def _check_stream(
+    settings: Settings, name: str, record: StateRecord | None, *, thorough: bool = False
+) -> list[Finding]:
     """Check the table of a stream. Check again while the table is ahead of its state record.
 
     The coordinator writes the state record after the commit, so a short lead is normal. A table that still
@@ -146,7 +201,9 @@ async def _check_stream(settings: Settings, name: str, record: StateRecord | Non
     """
     deadline = time.monotonic() + PATIENCE
     while True:
-        found, compared = await asyncio.to_thread(check_stream, name, settings.streams[name], record)
+        found, compared = await asyncio.to_thread(
+            check_stream, name, settings.streams[name], record, thorough=thorough
+        )
         if not any(each.ahead for each in compared) or time.monotonic() > deadline:
             break
         await asyncio.sleep(AGAIN)

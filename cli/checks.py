@@ -2,14 +2,10 @@
 
 import contextlib
 import math
-import os
 import time
 import uuid
 from collections.abc import Awaitable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
-from urllib.parse import unquote, urlsplit
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupAuthorizationFailedError, KafkaError
@@ -18,9 +14,10 @@ from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
 
 from sluicegate.cli.errors import kafka_away
+from sluicegate.cli.findings import Finding, fine, problem, warning
 from sluicegate.cli.kafka import admin_client, count_members, security
 from sluicegate.cli.orders import settled_keys
-from sluicegate.cli.terminal import Severity
+from sluicegate.cli.proofs import RACES, describe_table, prove_storage
 from sluicegate.coordinator.core.effects import NO_DIGEST
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
@@ -42,68 +39,38 @@ from sluicegate.kafka.clients import patiently
 from sluicegate.kafka.internals import send_admin_request
 from sluicegate.kafka.permissions import Client, format_grants, lacking
 from sluicegate.kafka.topics import TopicError, find_fragility, inspect_topics
-from sluicegate.lakes.capabilities import Cleaner, GroupCommitter, NamesCleaner, NamesFolders, OpensNewest
+from sluicegate.lakes.capabilities import Cleaner, GroupCommitter, NamesCleaner, OpensNewest
 from sluicegate.lakes.maintenance import format_problems
 from sluicegate.lakes.port import (
     Absent,
+    Adapter,
     Committer,
     LakeError,
     LakeUnavailable,
     TableMaintenance,
+    TableRef,
     TableRefused,
     TableReplaced,
     TableState,
     Unproven,
 )
 from sluicegate.lakes.registry import adapter
-from sluicegate.lakes.storage import CannotPut, Keyed, Uncertain
-from sluicegate.lakes.storages import STORED_SCHEMES, open_storage
 from sluicegate.state_store.redis_store import NO_CLUSTER, is_of_cluster, redis_client
 from sluicegate.texts import counted
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of `sluicegate check`."""
-
-    check: str
-    ok: bool
-    detail: str
-    """The result; for a problem also the remedy."""
-    warning: bool = False
-    """True if the check passes, but somebody should know of the result."""
-
-    @property
-    def verdict(self) -> str:
-        """First word of the line."""
-        return "WARNING" if self.warning else "OK" if self.ok else "PROBLEM"
-
-    @property
-    def severity(self) -> Severity:
-        """Severity of the verdict."""
-        return "warning" if self.warning else "good" if self.ok else "bad"
-
-
-def fine(check: str, detail: str) -> Finding:
-    """Make a finding of a passed check."""
-    return Finding(check, True, detail)
-
-
-def warning(check: str, detail: str) -> Finding:
-    """Make a finding of a passed check that somebody should know of, such as a risky setting."""
-    return Finding(check, True, detail, warning=True)
-
-
-def problem(check: str, detail: str) -> Finding:
-    """Make a finding that needs an action of the user."""
-    return Finding(check, False, detail)
-
 
 # Checks of `sluicegate check` that use Kafka.
 
 
 async def check_kafka(settings: Settings) -> list[Finding]:
     """Check brokers, topics and group. Without brokers, report only that problem."""
+    reached, *group = await check_brokers(settings)
+    if not reached.ok:
+        return [reached]
+    return [reached, *await check_topics(settings), *group, *await check_grants(settings)]
+
+
+async def check_brokers(settings: Settings) -> list[Finding]:
+    """Check the brokers, and then the group. Without brokers, report only that problem."""
     try:
         async with admin_client(settings) as admin:
             brokers = (await patiently(admin.describe_cluster))["brokers"]
@@ -115,15 +82,11 @@ async def check_kafka(settings: Settings) -> list[Finding]:
     except (KafkaError, TimeoutError, OSError) as error:
         return [problem("kafka", kafka_away(settings, error))]
     reached = f"{counted(len(brokers), 'broker')} at {settings.kafka.bootstrap_servers}"
-    return [
-        fine("kafka", reached),
-        *await _check_topics(settings),
-        *group,
-        *await _check_grants(settings),
-    ]
+    return [fine("kafka", reached), *group]
 
 
-async def _check_topics(settings: Settings) -> list[Finding]:
+async def check_topics(settings: Settings) -> list[Finding]:
+    """Compare the topics with what the streams need."""
     specs = settings.kafka.topic_specs()
     try:
         problems, observed = await inspect_topics(settings.kafka.bootstrap_servers, specs, security(settings))
@@ -173,7 +136,7 @@ async def _check_group(settings: Settings, admin: AIOKafkaAdminClient) -> Findin
     return fine(name, "may be joined")
 
 
-async def _check_grants(settings: Settings) -> list[Finding]:
+async def check_grants(settings: Settings) -> list[Finding]:
     """Name the permissions of a coordinator that this client lacks, as the brokers report them."""
     kafka = settings.kafka
     where = kafka.topic_prefix, kafka.group_id
@@ -435,11 +398,12 @@ async def _check_names_of_views(client: Redis, key: str) -> str | None:
 
 
 def check_stream(
-    stream: str, settings: StreamSettings, record: StateRecord | None = None
+    stream: str, settings: StreamSettings, record: StateRecord | None = None, *, thorough: bool = False
 ) -> tuple[list[Finding], list[Comparison]]:
     """Check that each table opens, is in scope, fits its state record and can be written; blocks.
 
-    Return the findings, and those among them that compare a table with the record.
+    Return the findings, and those among them that compare a table with the record. `thorough`: describe what
+    each table allows, too, and prove more.
     """
     name = f"table of {stream}"
     try:
@@ -457,7 +421,7 @@ def check_stream(
                 return [problem(name, format_problem(wrong, stream))], []
             compared = compare(name, committer, state, record) if record is not None else None
             cleaning = check_cleaning(name, stream, settings, maintenance, record)
-            further = _Further(stream, settings, committer, record)
+            further = _Further(stream, settings, committer, record, thorough=thorough)
             for each in state.tables.items():
                 further.check(*each)
         finally:
@@ -471,7 +435,7 @@ def check_stream(
         fine(name, f"{settings.table} is in scope; {_describe(state, settings)}"),
         *([compared.finding] if compared else []),
         *_check_files(name, maintenance),
-        *_check_write(name, maintenance),
+        *_prove(name, opened, table, state, maintenance, thorough=thorough),
         *_check_names(stream, settings),
         *cleaning,
         check_janitor(stream, settings),
@@ -484,7 +448,13 @@ class _Further:
     """Checks of the further tables of a stream, with the findings so far."""
 
     def __init__(
-        self, stream: str, settings: StreamSettings, committer: Committer, record: StateRecord | None
+        self,
+        stream: str,
+        settings: StreamSettings,
+        committer: Committer,
+        record: StateRecord | None,
+        *,
+        thorough: bool,
     ) -> None:
         self.found: list[Finding] = []
         self.compared: list[Comparison] = []
@@ -492,6 +462,7 @@ class _Further:
         self._settings = settings
         self._committer = committer
         self._record = record
+        self._thorough = thorough
 
     def check(self, table: str, terms: FurtherTable | str) -> None:
         """Check one of the settings as the anchor is checked; a text is why it cannot be used."""
@@ -515,7 +486,7 @@ class _Further:
             fine(name, f"{terms.identifier} is in scope; {_describe(state, settings)}"),
             *([compared.finding] if compared else []),
             *_check_files(name, maintenance),
-            *_check_write(name, maintenance),
+            *_prove(name, opened, own, state, maintenance, thorough=self._thorough),
             *cleaning,
         ]
         self.compared += [compared] if compared else []
@@ -580,58 +551,17 @@ def _describe(state: TableState, settings: StreamSettings) -> str:
     return f"{head}, last commit by {settings.commit_user}: {state.newest_decision}"
 
 
-def _check_write(name: str, maintenance: TableMaintenance) -> list[Finding]:
-    parts = urlsplit(maintenance.location)
-    if parts.scheme in STORED_SCHEMES:
-        # Where no folder is named, a catalog decides a commit, and no put of a file.
-        return _check_write_of_storage(name, maintenance, isinstance(maintenance, NamesFolders))
-    if parts.scheme != "file" or not isinstance(maintenance, NamesFolders):
-        return []
-    for folder in maintenance.written_folders:
-        path = Path(unquote(parts.path)) / folder
-        if path.is_dir() and (reason := _refused_write(path)) is not None:
-            return [
-                problem(
-                    f"{name}, writing",
-                    f"{path}: {reason}; let this user write there, on a file system that has hard links",
-                )
-            ]
-    return [fine(f"{name}, writing", "files can be made, linked and removed")]
-
-
-def _check_write_of_storage(name: str, maintenance: TableMaintenance, conditional: bool) -> list[Finding]:
-    """Try the steps of a commit in a storage: a put, conditional if one decides, and a deletion."""
-    probe = f".sluicegate-check-{uuid.uuid4().hex}"
-    try:
-        source = maintenance.source if isinstance(maintenance, Keyed) else None
-        storage = open_storage(maintenance.location, source)
-        if conditional:
-            storage.put_if_absent(probe, probe.encode())
-        else:
-            storage.write(".", {probe: probe.encode()})
-        storage.remove(probe)
-    except (TableRefused, LakeUnavailable, CannotPut, Uncertain) as error:
-        return [problem(f"{name}, writing", str(error))]
-    how = ", only where none is," if conditional else ""
-    return [fine(f"{name}, writing", f"files can be put{how} and removed")]
-
-
-def _refused_write(folder: Path) -> str | None:
-    """Try the file operations of a commit in a folder; return the reason if one fails.
-
-    A commit creates a file, and hard-links it to a name that must not exist.
-    """
-    # Readers ignore hidden names, and the random part makes the name unique.
-    made = folder / f".sluicegate-check-{uuid.uuid4().hex}"
-    linked = made.with_suffix(".link")
-    try:
-        made.touch(exist_ok=False)
-        os.link(made, linked)
-    except OSError as error:
-        return error.strerror or str(error)
-    finally:
-        for path in (made, linked):
-            # If the files could not be created, the removal fails too. That error is no news.
-            with contextlib.suppress(OSError):
-                path.unlink()
-    return None
+def _prove(
+    name: str,
+    opened: Adapter,
+    table: TableRef,
+    state: TableState,
+    maintenance: TableMaintenance,
+    *,
+    thorough: bool,
+) -> list[Finding]:
+    """Try what a commit does in the storage; if it is thorough, describe what the table allows, too."""
+    return [
+        *prove_storage(name, maintenance, RACES if thorough else 0),
+        *(describe_table(name, opened, table, state, maintenance) if thorough else []),
+    ]

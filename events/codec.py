@@ -25,6 +25,7 @@ from sluicegate.events.envelope import (
     PER_CHECKPOINT,
     PER_REGION,
     PER_WRITER,
+    PROBE,
     SOURCE,
     SOURCE_PATTERN,
     SPEC_VERSION,
@@ -92,8 +93,7 @@ _SHOWN: Final = 100
 _LISTED: Final = 5
 """Attributes that a flaw names at most."""
 _VERSIONED: Final = re.compile(rb"(sluicegate\.[a-z_.]+)\.v([1-9][0-9]{0,8})")
-_PROBE: Final = re.compile(rb"sluicegate\.probe(\.v[1-9][0-9]{0,8})?")
-"""Type of a message that proves the right to write, and that every reader reads over."""
+_PROBE: Final = re.compile(re.escape(PROBE) + rb"(\.v[1-9][0-9]{0,8})?")
 _NAME: Final = re.compile(NAME_PATTERN.strip("^$"))
 _INCARNATION: Final = re.compile(INCARNATION_PATTERN.strip("^$"))
 _NUMBER: Final = re.compile(NUMBER_PATTERN.strip("^$").encode())

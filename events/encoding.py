@@ -22,6 +22,7 @@ from sluicegate.events.envelope import (
     BODIES,
     CONTENT_TYPE,
     FILES_WRITTEN,
+    PROBE,
     SOURCE,
     SPEC_VERSION,
     UNCOUNTED,
@@ -119,7 +120,8 @@ def encode_event(envelope: Envelope, body: Body, time_ms: int) -> Message:
 
     Raises ValueError if a reader would refuse the event, or read another one.
     """
-    headers = [*_context(envelope.id, envelope.type, envelope.stream, time_ms), *_attributes(envelope)]
+    of_stream = ("ce_stream", envelope.stream.encode())
+    headers = [*_context(envelope.id, wire_type(envelope.type), time_ms), of_stream, *_attributes(envelope)]
     read = read_attributes(headers)
     if isinstance(read, Flaw):
         problem = read.problem
@@ -147,7 +149,7 @@ def encode_notification(notification: Notification, time_ms: int) -> Message:
     Raises ValueError if a reader would refuse it, or read another one.
     """
     event, kind, stream, region, incarnation, body = notification
-    headers = _context(event, kind, stream, time_ms)
+    headers = [*_context(event, wire_type(kind), time_ms), ("ce_stream", stream.encode())]
     for name, value in (("ce_region", region), ("ce_incarnation", incarnation)):
         if value:
             headers.append((name, value.encode()))
@@ -161,16 +163,20 @@ def encode_notification(notification: Notification, time_ms: int) -> Message:
     return Message(key_of(stream, region), encoded, headers)
 
 
-def _context(event: str, kind: EventType | NotificationType, stream: str, time_ms: int) -> list[Header]:
+def probe_headers(event: str, time_ms: int) -> list[Header]:
+    """Return the headers of a message that proves the right to write, and that belongs to no stream."""
+    return _context(event, PROBE, time_ms)
+
+
+def _context(event: str, kind: bytes, time_ms: int) -> list[Header]:
     """Return the headers that every message has."""
     return [
         ("ce_id", event.encode()),
-        ("ce_type", wire_type(kind)),
+        ("ce_type", kind),
         ("ce_specversion", SPEC_VERSION),
         ("ce_source", SOURCE),
         ("ce_time", _timestamp(time_ms)),
         ("content-type", CONTENT_TYPE),
-        ("ce_stream", stream.encode()),
     ]
 
 

@@ -40,6 +40,8 @@ SOURCE_PATTERN: Final = r"^[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]{1,1000}$"
 MAX_ID_LENGTH: Final = 64
 
 
+PROBE: Final = b"sluicegate.probe"
+"""Type of a message that proves the right to write. Every reader passes over it, in every topic."""
 MAJOR_VERSION: Final = 5
 """Version of the protocol, and major version of all types."""
 

@@ -23,6 +23,8 @@ from weakref import WeakKeyDictionary
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaConnectionError
 
+from sluicegate.token_claims import stated_end
+
 _log = logging.getLogger(__name__)
 
 RENEWED_AT: Final = 0.8
@@ -55,6 +57,11 @@ class TokenSource(AbstractTokenProvider):  # type: ignore[misc]
     def extensions(self) -> dict[str, str]:
         """Return what goes to the brokers with the token."""
         return {}
+
+    async def life(self) -> float | None:
+        """Return the seconds for which the token is valid; None if nothing states them. Raises NoToken."""
+        end = stated_end(await self.token())
+        return None if end is None else end - time.time()
 
     def refused(self) -> None:
         """Take note that the brokers refused the newest token."""
@@ -114,6 +121,12 @@ class RenewedToken(TokenSource):
             if self._token is None or (self._problem and now >= self._end):
                 raise NoToken(self._problem or "the brokers refused the token just now")
             return self._token
+
+    async def life(self) -> float | None:
+        """Return the seconds as the source has stated them, or else as the token itself does."""
+        await self.token()
+        left = self._end - time.monotonic()
+        return left if left > 0 else await super().life()
 
     async def _renew(self, now: float) -> None:
         self._asked = now

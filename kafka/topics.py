@@ -8,19 +8,23 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
+    IncompatibleBrokerVersion,
     InvalidConfigurationError,
     InvalidRequestError,
     KafkaError,
     PolicyViolationError,
     TopicAlreadyExistsError,
     TopicAuthorizationFailedError,
+    UnsupportedVersionError,
     for_code,
 )
 
+from sluicegate.events.envelope import Header, partition_of
 from sluicegate.kafka.authorized import hidden_topics
 from sluicegate.kafka.clients import patiently, started
 from sluicegate.kafka.internals import LoginRefused
@@ -547,18 +551,30 @@ async def _stamped(options: Mapping[str, Any], topic: str, partitions: int) -> s
         begins, ends = await consumer.beginning_offsets(places), await consumer.end_offsets(places)
         for place in places:
             if ends[place] > begins[place]:
-                consumer.assign([place])
-                consumer.seek(place, ends[place] - 1)
-                for record in (await read_on(consumer, timeout_ms=_READ_MS)).get(place, ()):
-                    return "LogAppendTime" if record.timestamp_type == 1 else "CreateTime"
+                record = await _read_at(consumer, place, ends[place] - 1, _READ_MS)
+                if record is not None:
+                    return _timestamps_of(record)
     return ""
+
+
+async def _read_at(
+    consumer: AIOKafkaConsumer, place: TopicPartition, offset: int, timeout_ms: int
+) -> ConsumerRecord | None:
+    """Return the first record from an offset on; None if there is none in time. Raises KafkaError."""
+    consumer.assign([place])
+    consumer.seek(place, offset)
+    return next(iter((await consumer.getmany(place, timeout_ms=timeout_ms)).get(place, ())), None)
+
+
+def _timestamps_of(record: ConsumerRecord) -> str:
+    return "LogAppendTime" if record.timestamp_type == 1 else "CreateTime"
 
 
 def _unproven(topic: str) -> TopicProblem:
     return TopicProblem(
         topic,
         f"the brokers do not show {TIMESTAMPS}, and the topic has no message that would prove it",
-        "Look at it with the tools of the service: it has to be LogAppendTime. A later check reads a message",
+        "It has to be LogAppendTime. `sluicegate check --table STREAM` appends a message that proves it",
         warning=True,
     )
 
@@ -567,6 +583,92 @@ def _hidden(topic: str) -> TopicProblem:
     return TopicProblem(
         topic, "this client may not see whether the topic exists", f"Grant it DESCRIBE on the topic {topic}"
     )
+
+
+# Proofs: an append to each topic, and a deletion of records.
+
+_PROBE_KEY: Final = b"/probe"
+"""It is the key of no stream, whose names are not empty."""
+NO_DELETION: Final = (
+    IncompatibleBrokerVersion,
+    InvalidRequestError,
+    PolicyViolationError,
+    UnsupportedVersionError,
+)
+"""Errors of brokers that delete no records for anybody."""
+
+
+class Appended(NamedTuple):
+    """A message that was appended, and read back."""
+
+    partition: int
+    offset: int
+    timestamps: str
+    """Kind of its timestamp: LogAppendTime or CreateTime."""
+
+
+async def append_probes(
+    options: Mapping[str, Any], values: Mapping[str, bytes | None], stream: str, headers: Sequence[Header]
+) -> dict[str, Appended | str]:
+    """Append a message with these values to each topic that exists, where a stream has its own.
+
+    Return, by topic, the message, or why there is none, with the way out. Raises KafkaError or TimeoutError
+    if no client can begin.
+    """
+    found: dict[str, Appended | str] = {}
+    async with started(AIOKafkaAdminClient(**options)) as admin:
+        # A producer could create a topic that is missing.
+        existing = await _partitions(admin)
+    producing = AIOKafkaProducer(**options, acks="all", enable_idempotence=True)
+    consuming = AIOKafkaConsumer(**options, enable_auto_commit=False, auto_offset_reset="none")
+    async with started(producing) as producer, started(consuming) as consumer:
+        for topic, value in values.items():
+            if topic not in existing:
+                continue
+            place = TopicPartition(topic, partition_of(stream, len(existing[topic])))
+            step, right = "appended", "WRITE"
+            try:
+                sent = await producer.send_and_wait(
+                    topic, value, _PROBE_KEY, place.partition, headers=headers
+                )
+                step, right = "read back", "READ"
+                record = await _read_at(consumer, place, sent.offset, int(options["request_timeout_ms"]))
+            except (ClusterAuthorizationFailedError, TopicAuthorizationFailedError):
+                found[topic] = f"a message cannot be {step}. Grant this client {right} on the topic {topic}"
+            except (KafkaError, TimeoutError) as error:
+                found[topic] = (
+                    f"a message cannot be {step}: {str(error) or type(error).__name__}. See its "
+                    "min.insync.replicas and its replicas, and the logs of the brokers"
+                )
+            else:
+                found[topic] = (
+                    Appended(place.partition, record.offset, _timestamps_of(record))
+                    if record is not None
+                    else f"the message at offset {sent.offset} of partition {place.partition} is not read "
+                    "back in time. See the logs of the brokers"
+                )
+    return found
+
+
+async def try_deletion(options: Mapping[str, Any], topic: str, stream: str) -> None:
+    """Delete the records before the first one in the partition of a stream, so none. Raises KafkaError."""
+    async with started(AIOKafkaAdminClient(**options)) as admin:
+        count = len((await _partitions(admin))[topic])
+    place = TopicPartition(topic, partition_of(stream, count))
+    consumer = AIOKafkaConsumer(**options, enable_auto_commit=False, auto_offset_reset="none")
+    async with started(consumer):
+        begin = (await consumer.beginning_offsets([place]))[place]
+    await delete_records(options, place, begin)
+
+
+async def delete_records(options: Mapping[str, Any], place: TopicPartition, before: int) -> None:
+    """Delete the records of a partition before an offset. Raises KafkaError."""
+    async with started(AIOKafkaAdminClient(**options)) as admin:
+        try:
+            await admin.delete_records({place: RecordsToDelete(before_offset=before)})
+        except TopicAuthorizationFailedError as error:
+            grant = f"grant this client DELETE on the topic {place.topic}"
+            raise TopicAuthorizationFailedError(grant) from error
 
 
 async def topic_settings(options: Mapping[str, Any], topic: str) -> dict[str, str]:

@@ -403,6 +403,29 @@ def evolving(adapter: Adapter) -> EvolvesSchema:
     return adapter
 
 
+@dataclass(frozen=True, slots=True)
+class CatalogAccess:
+    """Access of this process to the catalog of a table."""
+
+    kind: str
+    """Such as `REST catalog`."""
+    address: str
+    """Without a password."""
+    login: str
+    """Kind of the login, without its secrets."""
+    life: float | None = None
+    """Seconds for which the token of requests is valid; None: there is none, or nothing states them."""
+
+
+@runtime_checkable
+class HasCatalog(Protocol):
+    """Capability of a table's maintenance: a catalog has the table. `sluicegate check` describes it."""
+
+    def catalog_access(self) -> CatalogAccess:
+        """Ask the catalog for the table, and describe the access. Raises LakeUnavailable or TableRefused."""
+        ...
+
+
 @runtime_checkable
 class HandsOutKeys(Protocol):
     """Capability of an adapter: the catalog of a table may give the keys of its storage."""

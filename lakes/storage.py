@@ -321,6 +321,10 @@ class KeySource(Protocol):
         """Forget keys that the store refused. Return False if other ones are not to be had by that."""
         ...
 
+    def life(self) -> float | None:
+        """Return the seconds for which the newest keys are valid; None if nothing states them."""
+        ...
+
 
 Variables = Callable[[], AbstractContextManager[None]]
 """Entered while clients with keys of a source are made: what it does not name comes from the environment."""

@@ -6,16 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import structlog
-from aiokafka import TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
-from aiokafka.errors import (
-    IncompatibleBrokerVersion,
-    InvalidRequestError,
-    KafkaError,
-    PolicyViolationError,
-    TopicAuthorizationFailedError,
-    UnsupportedVersionError,
-)
+from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.stream.links import Links
@@ -33,8 +24,8 @@ from sluicegate.events.envelope import partition_of
 from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import reach
-from sluicegate.kafka.clients import spread, started
-from sluicegate.kafka.topics import topic_settings
+from sluicegate.kafka.clients import spread
+from sluicegate.kafka.topics import NO_DELETION, delete_records, topic_settings
 
 log = structlog.get_logger(__name__)
 
@@ -44,13 +35,6 @@ INTERVAL: Final = 600.0
 
 
 _SETTING: Final = "retention.ms"
-_LACKING: Final = (
-    IncompatibleBrokerVersion,
-    InvalidRequestError,
-    PolicyViolationError,
-    UnsupportedVersionError,
-)
-"""Errors of brokers that delete no records for anybody."""
 
 
 def _deleting(topic: str, limit: int) -> Condition:
@@ -113,8 +97,8 @@ class Retention:
         await self._write_bases(bases, start)
         await reach(Failpoint.DELETE_RECORDS_BEFORE)
         try:
-            await self._delete(runner.source, start)
-        except _LACKING as error:
+            await delete_records(self._options, runner.source, start)
+        except NO_DELETION as error:
             self._lacking = True
             log.warning(
                 "these brokers delete no records, so the events topic grows",
@@ -193,12 +177,3 @@ class Retention:
             partition=partition_of(stream, self._links.partitions.state),
             headers=[(GROUP_HEADER, self._links.settings.kafka.group_id.encode())],
         )
-
-    async def _delete(self, source: TopicPartition, start: int) -> None:
-        admin = AIOKafkaAdminClient(**self._options)
-        async with started(admin):
-            try:
-                await admin.delete_records({source: RecordsToDelete(before_offset=start)})
-            except TopicAuthorizationFailedError as error:
-                grant = f"grant this client DELETE on the topic {source.topic}"
-                raise TopicAuthorizationFailedError(grant) from error

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
+from sluicegate.lakes.capabilities import CatalogAccess
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.metadata import Change, Metadata, parse
 from sluicegate.lakes.iceberg.vended import OPTION, VENDED
@@ -89,6 +90,10 @@ class Catalog(Protocol):
 
     def create(self, fields: Mapping[str, Any], location: str) -> None:
         """Make the table with this metadata, unless it exists. Raises LakeUnavailable."""
+        ...
+
+    def access(self) -> CatalogAccess:
+        """Describe the access to the catalog, which has answered. Raises LakeUnavailable."""
         ...
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ from botocore.exceptions import (
 )
 from pyiceberg.catalog.glue import GlueCatalog as GlueLibrary
 
+from sluicegate.lakes.capabilities import CatalogAccess
 from sluicegate.lakes.iceberg.catalog import Identifier, NoTable, PointerCatalog, after_change, before_change
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.metadata import parse
@@ -79,6 +80,10 @@ class GlueCatalog(PointerCatalog):
         self._database = identifier.namespace[0]
         self._made: Any = None
         self._entry: _Entry | None = None
+
+    def access(self) -> CatalogAccess:
+        meta = self._client.meta
+        return CatalogAccess(f"AWS Glue in {meta.region_name}", meta.endpoint_url, "signatures of AWS")
 
     def create(self, fields: Mapping[str, Any], location: str) -> None:
         self._files.create(location, json.dumps(fields).encode())

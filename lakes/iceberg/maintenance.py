@@ -16,6 +16,7 @@ from pyiceberg.types import TimestamptzNanoType, TimestamptzType
 from sluicegate.events.models import FileInfo, FilesWritten, SnapshotRef
 from sluicegate.lakes.avro import BadContainer, records
 from sluicegate.lakes.capabilities import (
+    CatalogAccess,
     Cleaner,
     FieldKind,
     FileStatus,
@@ -351,6 +352,10 @@ class IcebergMaintenance:
         text = metadata.properties.get(account_property(commit_user, self.branch), "")
         identity, _, account = text.partition(":")
         return account if identity == metadata.identity else ""
+
+    def catalog_access(self) -> CatalogAccess:
+        self._load()
+        return self._catalog.access()
 
     def open_newest(self) -> Opened:
         def head() -> Snapshot | None:

@@ -7,6 +7,7 @@ never repeated: a server may have carried it out although its answer was lost.
 
 import json
 import os
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from requests.exceptions import ConnectTimeout
 from urllib3.exceptions import NewConnectionError
 
 from sluicegate.installation import install_command
+from sluicegate.lakes.capabilities import CatalogAccess
 from sluicegate.lakes.group import GroupTable, Member, Unchanged
 from sluicegate.lakes.iceberg.ancestry import marker_property
 from sluicegate.lakes.iceberg.catalog import (
@@ -39,6 +41,7 @@ from sluicegate.lakes.iceberg.metadata import Append, Change, Metadata, NewSchem
 from sluicegate.lakes.iceberg.vended import DELEGATION, OPTION, VENDED, VendedKeys
 from sluicegate.lakes.port import LakeError, LakeUnavailable
 from sluicegate.lakes.storage import Uncertain
+from sluicegate.token_claims import stated_end
 
 TIMEOUT: Final = (10.0, 60.0)
 """Seconds for a connection, and for an answer."""
@@ -219,6 +222,16 @@ class RestTable:
         answer = self._send("POST", Endpoints.register_table, body)
         if answer.status_code not in (_OK, _CONFLICT):
             raise self._refusal("made", answer)
+
+    def access(self) -> CatalogAccess:
+        manager = self._connected()._auth_manager
+        try:
+            header = "" if manager is None else manager.auth_header() or ""
+        except _FAILURES as error:
+            raise LakeUnavailable(self._unreachable(error)) from error
+        end = stated_end(header.removeprefix("Bearer "))
+        life = None if end is None else end - time.time()
+        return CatalogAccess("REST catalog", str(self._options.get("uri")), _login(self._options), life)
 
     def close(self) -> None:
         if self._library is not None:
@@ -542,6 +555,19 @@ def _keys_for_signatures(options: Mapping[str, str]) -> dict[str, str]:
     if _SIGNED not in options or any(name in options for name in ("client.profile-name", *_ENVIRONMENT)):
         return {}
     return {name: os.environ[key] for name, key in _ENVIRONMENT.items() if os.environ.get(key)}
+
+
+def _login(options: Mapping[str, str]) -> str:
+    """Return the kind of the login."""
+    if options.get("rest.sigv4-enabled", "").lower() == "true":
+        return "signatures of AWS"
+    if kind := options.get("auth.type"):
+        return f"auth.type = {kind}"
+    if "credential" in options:
+        return "OAuth2, client credentials"
+    if "token" in options:
+        return "a fixed token"
+    return "headers" if any(name.startswith("header.") and name != OPTION for name in options) else "none"
 
 
 def nested(options: Mapping[str, str]) -> dict[str, Any]:

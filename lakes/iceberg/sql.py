@@ -18,6 +18,7 @@ from sqlalchemy.pool import NullPool
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.installation import install_command
+from sluicegate.lakes.capabilities import CatalogAccess
 from sluicegate.lakes.group import GroupTable, Member, Unchanged
 from sluicegate.lakes.iceberg.catalog import (
     Identifier,
@@ -101,6 +102,10 @@ class SqlCatalog(PointerCatalog):
             self._files.discard([location])
         except SQLAlchemyError as error:
             raise self._unavailable("made", error) from error
+
+    def access(self) -> CatalogAccess:
+        login = "user of the address" if self._engine.url.username else "none"
+        return CatalogAccess("SQL catalog", self._shown, login)
 
     def close(self) -> None:
         if self._owns:

@@ -39,6 +39,8 @@ class _Given(NamedTuple):
     asked: float
     renewal: float
     end: float
+    is_stated: bool
+    """True if the answer names the end."""
 
 
 class VendedKeys:
@@ -84,6 +86,11 @@ class VendedKeys:
                 self._given = None
         return True
 
+    def life(self) -> float | None:
+        """Return the seconds for which the newest keys are valid; None if the catalog states no end."""
+        given = self._given
+        return given.end - time.monotonic() if given is not None and given.is_stated else None
+
     def _renewed(self) -> _Given:
         """Ask for keys, unless another thread has just done so. Raises LakeUnavailable or TableRefused."""
         given, now = self._given, time.monotonic()
@@ -101,7 +108,9 @@ class VendedKeys:
             self._given = given = given._replace(renewal=now + PAUSE)
             return given
         life = UNSTATED if end is None else end - time.time()
-        self._given = given = _Given(keys, now, now + RENEWED_AT * life, now + life)
+        self._given = given = _Given(
+            keys, now, now + RENEWED_AT * life, now + life, is_stated=end is not None
+        )
         return given
 
 

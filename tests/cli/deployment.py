@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,30 @@ def findings(result: Result) -> dict[str, tuple[str, str]]:
     lines = [re.fullmatch(r"(OK|WARNING|PROBLEM) +(.+?): (.+)", line) for line in result.stdout.splitlines()]
     assert all(lines), result.output
     return {line[2]: (line[1], line[3]) for line in lines if line is not None}
+
+
+PAGES = Path(__file__).with_name("pages")
+
+
+def check_page(
+    name: str, deployment: Deployment, stands_for: Mapping[str, str], *, rewrite: bool, exit_code: int = 0
+) -> str:
+    """Compare the page of `check --table flights` with the expected one, and return it.
+
+    `stands_for`: words of the expected page, by the text of this run that each replaces.
+    """
+    result = deployment.run("check", "--table", "flights")
+    page = result.stdout
+    for text, word in sorted(stands_for.items(), key=lambda each: -len(each[0])):
+        page = page.replace(text, word)
+    page = re.sub(r"snapshot (\d+):\S+,", r"snapshot \1:IDENTITY,", page)
+    path = PAGES / f"{name}.txt"
+    if rewrite:
+        path.write_text(page, encoding="utf-8")
+    assert page == path.read_text(encoding="utf-8")
+    assert result.exit_code == exit_code
+    assert "sluicegate.probe is at" in page
+    return result.stdout
 
 
 def as_json(result: Result) -> Any:

@@ -22,6 +22,7 @@ from sluicegate.kafka.topics import (
     topic_settings,
     topic_specs,
 )
+from tests.cli.deployment import Deployment, check_page, make_table
 
 pytestmark = pytest.mark.kafka
 
@@ -109,13 +110,13 @@ async def test_no_topic_is_made_if_one_cannot_be(managed: tuple[str, EmbeddedKaf
 
 
 def test_the_command_names_what_is_left_to_the_brokers(
-    managed: tuple[str, EmbeddedKafka], unique: str, tmp_path: Path
+    managed: tuple[str, EmbeddedKafka], unique: str, tmp_path: Path, rewrite: bool
 ) -> None:
     kind, kafka = managed
     config = tmp_path / "sluicegate.toml"
     config.write_text(
         f'[kafka]\nbootstrap_servers = "{kafka.bootstrap}"\ntopic_prefix = "{unique}"\n'
-        f'[streams.flights]\ntable = "{tmp_path}/flights"\n'
+        f'[streams.flights]\ntable = "{tmp_path}/demo.db/flights"\n'
     )
     done = CliRunner().invoke(main, ["topics", "create"], env={"SLUICEGATE_CONFIG": str(config)})
     assert done.exit_code == 0, done.output
@@ -124,7 +125,7 @@ def test_the_command_names_what_is_left_to_the_brokers(
         for left in LEFT[kind].values()
         if left
     ]
-    checked = CliRunner().invoke(main, ["check"], env={"SLUICEGATE_CONFIG": str(config)})
-    assert (
-        "replicas of the topics: 1 replica, where 3 are usual: a broker that is lost takes" in checked.output
-    )
+    make_table(tmp_path, "flights")
+    stands_for = {kafka.bootstrap: "BROKERS", unique: "PREFIX", str(tmp_path): "/FOLDER"}
+    page = check_page(kind, Deployment(config, {}), stands_for, rewrite=rewrite)
+    assert "replicas of the topics: 1 replica, where 3 are usual: a broker that is lost takes" in page

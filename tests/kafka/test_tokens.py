@@ -32,6 +32,7 @@ from sluicegate.kafka.topics import BrokersUnavailable, verify_topics
 from sluicegate.writer_hooks.errors import BadOption, PublishFailed
 from sluicegate.writer_hooks.publisher import Publisher
 from sluicegate.writer_hooks.region import KafkaSettings as HookSettings
+from tests.cli.deployment import Deployment, check_page, make_table
 from tests.integration.job import PARTITIONS, make_topics
 from tests.integration.waiting import BACKSTOP
 from tests.oidc import CLIENT, CLIENT_SECRET, OidcKafka, Provider, oidc_security, provider
@@ -336,6 +337,34 @@ async def test_a_token_of_a_provider_is_a_way_in(
     assert "SaslAuthenticateRequest" in caplog.text, "each request is a line at this level"
     for secret in (CLIENT_SECRET, "known-key", oidc.issued[0], oidc.issued[0].rpartition(".")[2]):
         assert secret not in caplog.text
+
+
+@pytest.mark.kafka
+@pytest.mark.seam
+def test_check_shows_the_token_and_proves_the_brokers(
+    door: tuple[Provider, OidcKafka], tmp_path: Path, rewrite: bool
+) -> None:
+    oidc, kafka = door
+    security = oidc_security(oidc, tmp_path)
+    config = tmp_path / "sluicegate.toml"
+    config.write_text(
+        f'[kafka]\nbootstrap_servers = "{kafka.sasl}"\ntopic_prefix = "doors"\n[kafka.security]\n'
+        + "".join(f'{name} = "{value}"\n' for name, value in security.items())
+        + f'[streams.flights]\ntable = "{make_table(tmp_path, "flights")}"\n'
+    )
+    deployment = Deployment(config, {})
+    stands_for = {kafka.sasl: "BROKERS", oidc.url: "PROVIDER", str(tmp_path): "/FOLDER"}
+    page = check_page("oidc", deployment, stands_for, rewrite=rewrite)
+    for secret in (CLIENT_SECRET, "known-key", *oidc.issued):
+        assert secret not in page
+    # One that the provider does not issue any more is named, and no message is appended.
+    oidc_tokens.cache_clear()
+    oidc.status = 503
+    refused = deployment.run("check", "--table", "flights")
+    oidc.status = 200
+    assert "refuses the client writer with the status 503" in refused.stdout
+    assert "check kafka.security" in refused.stdout
+    assert "sluicegate.probe" not in refused.stdout
 
 
 @pytest.mark.kafka

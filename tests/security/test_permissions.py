@@ -123,14 +123,43 @@ async def test_a_coordinator_needs_each_line(
         assert told[0]["steps"] == [line.step]
 
 
+@pytest.mark.seam
+async def test_what_a_proof_is_not_allowed_is_named_with_the_way_out(
+    broker: Guarded, unique: str, tmp_path: Path
+) -> None:
+    place = deployment(broker, unique, tmp_path, Client.COORDINATOR)
+    await make_topics(broker.open, unique)
+    names, lacking = place.topics, {("WRITE", "commits"), ("READ", "state"), ("DELETE", "events")}
+    await place.grant(
+        each
+        for each in of_client(Client.COORDINATOR)
+        if (each.operation.name, str(each.topic)) not in lacking
+    )
+    status, output = await place.said("check", "--table", "flights")
+    lines = output.splitlines()
+    for line in (
+        f"topic {names.commits}, append: a message cannot be appended. Grant this client WRITE on the topic "
+        f"{names.commits}",
+        f"topic {names.state}, append: a message cannot be read back. Grant this client READ on the topic "
+        f"{names.state}",
+    ):
+        assert f"PROBLEM  {line}" in lines
+    (deletion,) = (each for each in lines if f"topic {names.events}, deletion" in each)
+    assert f"grant this client DELETE on the topic {names.events}" in deletion
+    assert any(each.startswith(f"OK       topic {names.dead_letters}, append") for each in lines)
+    assert "# The settings with these problems:" in lines
+    assert (status, "# password is set, and may be a secret" in lines) == (1, True)
+
+
 async def test_the_lines_suffice_for_a_coordinator_and_a_job(
     broker: Guarded, unique: str, tmp_path: Path, hasty: None, log: Log
 ) -> None:
     place = deployment(broker, unique, tmp_path, Client.COORDINATOR)
     await make_topics(broker.open, unique)
     await place.grant(of_client(Client.COORDINATOR))
-    status, output = await place.said("check")
-    assert (status, "PROBLEM" in output) == (0, False), output
+    for arguments in ((), ("--table", "flights")):
+        status, output = await place.said("check", *arguments)
+        assert (status, "PROBLEM" in output) == (0, False), output
     driver = replace(place, client=Client.DRIVER)
     await driver.grant(of_client(Client.DRIVER))
     async with running(place.settings()), Job(broker.open, place.topics, "flights", place.table) as job:

@@ -19,6 +19,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.pool import NullPool
 
 from sluicegate.events.models import FilesWritten, SnapshotRef
+from sluicegate.lakes.capabilities import CatalogAccess
 from sluicegate.lakes.iceberg.adapter import IcebergAdapter
 from sluicegate.lakes.iceberg.ancestry import DECISION, Ancestry
 from sluicegate.lakes.iceberg.ancestry import USER as USER_KEY
@@ -108,6 +109,9 @@ class OtherProduct:
 
     def create(self, fields: Mapping[str, Any], location: str) -> None:
         self._inner.create(fields, location)
+
+    def access(self) -> CatalogAccess:
+        return self._inner.access()
 
     def close(self) -> None:
         self._inner.close()

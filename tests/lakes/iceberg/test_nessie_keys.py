@@ -15,6 +15,7 @@ from sluicegate.lakes.iceberg import vended
 from sluicegate.lakes.iceberg.adapter import IcebergAdapter
 from sluicegate.lakes.iceberg.vended import OPTION, VENDED
 from sluicegate.lakes.port import Absent, CommitRequest, Found, Published, TableRef
+from tests.cli.deployment import Deployment, check_page
 from tests.contracts.lakes.harness import USER, written
 from tests.nessie import Nessie
 from tests.s3proxy import S3Proxy
@@ -51,6 +52,33 @@ def table(vending: Nessie, guard: KeyGuard, unique: str, monkeypatch: pytest.Mon
     made = library.create_table((unique, "numbers"), schema=pa.schema([("id", pa.int64())]))
     options = {"type": "rest", "uri": vending.uri, "identifier": f"{unique}.numbers", OPTION: VENDED}
     return IcebergAdapter().parse_table(made.location(), options)
+
+
+def test_check_shows_how_long_keys_are_valid(
+    guard: KeyGuard,
+    table: TableRef,
+    kafka_bootstrap: str,
+    unique: str,
+    tmp_path: Path,
+    rewrite: bool,
+) -> None:
+    config = tmp_path / "sluicegate.toml"
+    config.write_text(
+        f'[kafka]\nbootstrap_servers = "{kafka_bootstrap}"\ntopic_prefix = "{unique}"\n'
+        f'[streams.flights]\nformat = "iceberg"\ntable = "{table.name}"\n[streams.flights.options]\n'
+        + "".join(f'"{name}" = "{text}"\n' for name, text in table.options.items())
+    )
+    deployment = Deployment(config, {})
+    deployment.create_topics()
+    stands_for = {
+        kafka_bootstrap: "BROKERS",
+        table.options["uri"]: "CATALOG",
+        table.name: "s3://BUCKET/FOLDER",
+        unique: "PREFIX",
+    }
+    page = check_page("nessie", deployment, stands_for, rewrite=rewrite)
+    assert guard.seen["given"] > 0
+    assert not [secret for secret in guard.secrets() if secret in page]
 
 
 def test_keys_that_end_at_any_step_lose_and_double_nothing(
