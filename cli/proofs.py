@@ -224,7 +224,7 @@ def _describe_keys(name: str, maintenance: TableMaintenance) -> list[Finding]:
 
 def _of_source(source: KeySource, uri: str) -> str:
     source.keys(uri)
-    life = source.life()
+    life = source.lifetime()
     if life is None:
         return "the catalog hands out keys and states no end of them: others are asked for every 4 min"
     return f"the catalog hands out keys that are valid for {_lasting(life)}: others are asked for before that"
@@ -279,7 +279,7 @@ async def _describe_login(settings: Settings) -> Finding:
         kind = security.mechanism if security.protocol.startswith("SASL") else "none"
         return fine(named, f"{kind}, by {security.protocol}")
     try:
-        life = await source.life()
+        life = await source.lifetime()
     except NoToken as error:
         return problem(named, f"{error}. See kafka.security")
     text = f"{security.protocol}, with a token of the source {security.token_source}"

@@ -58,7 +58,7 @@ class TokenSource(AbstractTokenProvider):  # type: ignore[misc]
         """Return what goes to the brokers with the token."""
         return {}
 
-    async def life(self) -> float | None:
+    async def lifetime(self) -> float | None:
         """Return the seconds for which the token is valid; None if nothing states them. Raises NoToken."""
         end = stated_end(await self.token())
         return None if end is None else end - time.time()
@@ -122,11 +122,11 @@ class RenewedToken(TokenSource):
                 raise NoToken(self._problem or "the brokers refused the token just now")
             return self._token
 
-    async def life(self) -> float | None:
+    async def lifetime(self) -> float | None:
         """Return the seconds as the source has stated them, or else as the token itself does."""
         await self.token()
         left = self._end - time.monotonic()
-        return left if left > 0 else await super().life()
+        return left if left > 0 else await super().lifetime()
 
     async def _renew(self, now: float) -> None:
         self._asked = now

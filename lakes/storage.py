@@ -321,7 +321,7 @@ class KeySource(Protocol):
         """Forget keys that the store refused. Return False if other ones are not to be had by that."""
         ...
 
-    def life(self) -> float | None:
+    def lifetime(self) -> float | None:
         """Return the seconds for which the newest keys are valid; None if nothing states them."""
         ...
 

@@ -86,7 +86,7 @@ class VendedKeys:
                 self._given = None
         return True
 
-    def life(self) -> float | None:
+    def lifetime(self) -> float | None:
         """Return the seconds for which the newest keys are valid; None if the catalog states no end."""
         given = self._given
         return given.end - time.monotonic() if given is not None and given.is_stated else None

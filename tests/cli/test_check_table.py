@@ -11,7 +11,7 @@ from sluicegate.cli import proofs
 from sluicegate.cli.local.servers import EmbeddedHdfs
 from sluicegate.cli.proofs import prove_storage, settings_lines
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.lakes.storage import Content
+from sluicegate.lakes.storage import Content, whole
 from sluicegate.lakes.storage_local import LocalStorage
 from tests.cli.deployment import Deployment, as_json, check_page
 from tests.contracts.lakes.delta_lake import DeltaLake
@@ -114,7 +114,7 @@ def test_a_table_in_glue(
     rewrite: bool,
 ) -> None:
     lake = GlueLake(glue, unique, tmp_path / "lake")
-    options = {**lake.options, "identifier": f"{unique}.numbers"}
+    options = {**(lake.options or {}), "identifier": f"{unique}.numbers"}
     configure(deployment, "iceberg", lake.location, options)
     stands_for = words(deployment, unique, tmp_path) | {glue: "GLUE"}
     assert SECRET not in check_page("glue", deployment, stands_for, rewrite=rewrite)
@@ -124,7 +124,7 @@ class Overwriting(LocalStorage):
     """Ignores that a file is there, as stores without conditions do."""
 
     def put_if_absent(self, name: str, content: Content, draft: str = "") -> bool:
-        self.replace(name, content)
+        self.replace(name, whole(content))
         return True
 
 

@@ -26,7 +26,7 @@ from tests.integration.letters import (
     stalls,
     typed,
 )
-from tests.integration.orders import invoke_here
+from tests.integration.orders import invoke, invoke_here
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
@@ -63,6 +63,32 @@ async def test_broken_headers_are_put_aside_and_the_stream_goes_on(place: Place)
             source(job, first): Code.MALFORMED_ATTRIBUTE,
             source(job, second): Code.NO_EVENT,
         }
+
+
+@pytest.mark.seam
+async def test_a_proof_of_the_topics_is_passed_over_by_every_reader(place: Place) -> None:
+    """By running coordinators, new ones, and the commands that read the log."""
+
+    async def prove() -> None:
+        shown = await invoke(place, "check", "--table", "flights")
+        assert (shown.exit_code, shown.stdout.count("sluicegate.probe is at")) == (0, 4), shown.output
+
+    async with place.job() as job:
+        async with running(place.settings()):
+            await job.begin_with_a_commit()
+            await prove()
+            await job.commit([2], [1, 2])
+            await prove()
+        async with running(place.settings()):
+            await job.commit([3], [1, 2, 3])
+        listed = await invoke_here(place, "dead-letters", "list", "--json")
+        assert (listed.exit_code, json.loads(listed.stdout)["letters"]) == (0, []), listed.output
+        for command in ("replay verify", "history", "status"):
+            shown = await invoke_here(place, *command.split(), "--stream", "flights")
+            assert (shown.exit_code, "probe" in shown.output) == (0, False), shown.output
+        shown = await invoke_here(place, "conformance", "--stream", "flights", "--region", "r1")
+        # It misses heartbeats, which this job does not send.
+        assert "envelope" not in shown.output
 
 
 @pytest.mark.seam
