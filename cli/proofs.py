@@ -195,8 +195,19 @@ def _describe_catalog(name: str, maintenance: TableMaintenance) -> list[Finding]
     if not isinstance(maintenance, HasCatalog):
         return []
     access = maintenance.catalog_access()
-    life = "" if access.life is None else f", whose token is valid for {_lasting(access.life)}"
-    return [fine(f"{name}, catalog", f"{access.kind} at {access.address}, login: {access.login}{life}")]
+    named, text = f"{name}, catalog", f"{access.kind} at {access.address}, login: {access.login}"
+    if access.lifetime is not None:
+        text += f", whose token is valid for {_lasting(access.lifetime)}"
+    if access.refuses is False:
+        return [
+            problem(
+                named,
+                f"{text}. It took a change, of nothing, whose condition does not hold. So a coordinator "
+                "could overwrite a commit. Use a catalog that checks the conditions of changes",
+            )
+        ]
+    tried = ". A change of nothing, whose condition does not hold, was refused" if access.refuses else ""
+    return [fine(named, f"{text}{tried}")]
 
 
 def _describe_keys(name: str, maintenance: TableMaintenance) -> list[Finding]:

@@ -413,8 +413,10 @@ class CatalogAccess:
     """Without a password."""
     login: str
     """Kind of the login, without its secrets."""
-    life: float | None = None
+    lifetime: float | None = None
     """Seconds for which the token of requests is valid; None: there is none, or nothing states them."""
+    refuses: bool | None = None
+    """True if it has refused a change of nothing whose condition does not hold; None: that was not tried."""
 
 
 @runtime_checkable
@@ -422,7 +424,7 @@ class HasCatalog(Protocol):
     """Capability of a table's maintenance: a catalog has the table. `sluicegate check` describes it."""
 
     def catalog_access(self) -> CatalogAccess:
-        """Ask the catalog for the table, and describe the access. Raises LakeUnavailable or TableRefused."""
+        """Ask the catalog for the table and try a condition, and describe the access. Raises LakeError."""
         ...
 
 

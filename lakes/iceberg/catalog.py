@@ -93,7 +93,7 @@ class Catalog(Protocol):
         ...
 
     def access(self) -> CatalogAccess:
-        """Describe the access to the catalog, which has answered. Raises LakeUnavailable."""
+        """Describe the access, and try a change of nothing under a condition. Raises LakeUnavailable."""
         ...
 
     def close(self) -> None:

@@ -224,14 +224,32 @@ class RestTable:
             raise self._refusal("made", answer)
 
     def access(self) -> CatalogAccess:
+        refuses = self._refuses()
         manager = self._connected()._auth_manager
         try:
             header = "" if manager is None else manager.auth_header() or ""
         except _FAILURES as error:
             raise LakeUnavailable(self._unreachable(error)) from error
         end = stated_end(header.removeprefix("Bearer "))
-        life = None if end is None else end - time.time()
-        return CatalogAccess("REST catalog", str(self._options.get("uri")), _login(self._options), life)
+        lifetime = None if end is None else end - time.time()
+        return CatalogAccess(
+            "REST catalog", str(self._options.get("uri")), _login(self._options), lifetime, refuses
+        )
+
+    def _refuses(self) -> bool:
+        """Return True if the catalog refuses a change of nothing to a table that is another one.
+
+        Raises LakeUnavailable if it refuses this process, or cannot be reached.
+        """
+        other = {"type": "assert-table-uuid", "uuid": str(uuid.uuid4())}
+        body = {"requirements": [other], "updates": []}
+        answer = self._send("POST", Endpoints.update_table, body)
+        if answer.status_code in _EXPIRED:
+            self._renew()
+            answer = self._send("POST", Endpoints.update_table, body)
+        if answer.status_code not in (_OK, _CONFLICT):
+            raise self._refusal("changed", answer)
+        return bool(answer.status_code == _CONFLICT)
 
     def close(self) -> None:
         if self._library is not None:

@@ -3,6 +3,7 @@
 import json
 import os
 import sqlite3
+import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import closing
@@ -105,7 +106,10 @@ class SqlCatalog(PointerCatalog):
 
     def access(self) -> CatalogAccess:
         login = "user of the address" if self._engine.url.username else "none"
-        return CatalogAccess("SQL catalog", self._shown, login)
+        # No entry names such a location, so nothing is changed.
+        nowhere = f"{self.identifier}#{uuid.uuid4()}"
+        taken = self._transact([{**self._key, "old": nowhere, "new": nowhere}], LIMITS)
+        return CatalogAccess("SQL catalog", self._shown, login, refuses=not taken)
 
     def close(self) -> None:
         if self._owns:

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from sluicegate.lakes.capabilities import CatalogAccess
 from sluicegate.lakes.iceberg.committer import IcebergCommitter
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.metadata import MAIN
 from sluicegate.lakes.iceberg.rest import RestTable
-from sluicegate.lakes.port import Absent, Found, OutcomeUnknown, Published
+from sluicegate.lakes.port import Absent, Found, LakeUnavailable, OutcomeUnknown, Published
 from tests.contracts.lakes.harness import USER, Stream
 from tests.contracts.lakes.iceberg_rest_lake import RestLake
 from tests.doubles.proxy import Effect, Proxy
@@ -137,3 +138,16 @@ def test_a_redirected_commit_is_not_published(proxy: Proxy, lake: RestLake, stat
     assert stream.ask(1) == Absent(None)
     stream.commit(1, [1])
     assert lake.ids() == [1]
+
+
+@pytest.mark.seam
+def test_a_catalog_that_checks_no_condition_is_seen(proxy: Proxy, lake: RestLake) -> None:
+    access = RestTable({"uri": proxy.uri}, "default", lake.table_name, Files()).access
+    before = lake.ids()
+    assert access() == CatalogAccess("REST catalog", proxy.uri, "none", refuses=True)
+    proxy.strike(Effect.ANSWERED_BEFORE, 200)
+    assert access().refuses is False
+    proxy.strike(Effect.ANSWERED_BEFORE, 403)
+    with pytest.raises(LakeUnavailable, match="cannot be changed: 403"):
+        access()
+    assert lake.ids() == before

@@ -15,6 +15,7 @@ from tests.doubles.gate import CLIENT, SECRET, Gate
 from tests.doubles.proxy import Effect
 from tests.iceberg_java.java import RestCatalogServer
 from tests.lakes.outcomes import is_refused
+from tests.oidc import Provider
 
 # Without the address of a server for tokens, the library takes the catalog's, and warns of that.
 pytestmark = pytest.mark.filterwarnings("ignore:.*OAuth2 server URI:DeprecationWarning")
@@ -82,6 +83,26 @@ def test_a_fixed_header_is_in_each_request(
         stream.commit(2, [2])
         assert gate.posts == 2
     assert lake.ids() == [1, 2]
+
+
+@pytest.mark.parametrize("kind", ["token", "file"])
+def test_the_end_of_a_token_is_shown(
+    iceberg_rest: RestCatalogServer, lake: RestLake, kind: str, tmp_path: Path
+) -> None:
+    token = Provider("https://issuer.example", life=600).token()
+    file = tmp_path / "token"
+    file.write_text(token)
+    options = {"token": token} if kind == "token" else {"auth.type": "file", "auth.file.path": str(file)}
+    more = {"type": "rest", "identifier": str(lake.table_name)}
+    adapter = IcebergAdapter()
+    with Gate(iceberg_rest.uri, ("Authorization", f"Bearer {token}")) as gate:
+        table = adapter.parse_table(lake.location, {**options, **more, "uri": gate.uri})
+        access = adapter.open_maintenance(table).catalog_access()
+    assert access.login == ("a fixed token" if kind == "token" else "auth.type = file")
+    assert access.lifetime is not None
+    assert 0 < access.lifetime <= 600
+    assert access.refuses
+    assert token not in repr(access)
 
 
 @pytest.mark.seam
