@@ -120,6 +120,22 @@ def test_a_table_in_glue(
     assert SECRET not in check_page("glue", deployment, stands_for, rewrite=rewrite)
 
 
+def test_a_further_table_of_a_stream(deployment: Deployment, tmp_path: Path) -> None:
+    iceberg = IcebergLake(tmp_path / "lake")
+    iceberg.library.create_table("db.items", schema=pa.schema([("id", pa.int64())]))
+    configure(deployment, "iceberg", iceberg.location, {"uri": iceberg.uri, "identifier": "db.numbers"})
+    text = deployment.config.read_text()
+    deployment.config.write_text(f'{text}[streams.flights.tables]\nitems = "db.items"\n')
+    result = deployment.run("check", "--table", "flights/items")
+    lines = [line for line in result.stdout.splitlines() if " of flights" in line.partition(":")[0]]
+    assert [line.partition(":")[0] for line in lines] == [
+        f"OK       table items of flights{more}"
+        for more in ("", ", files", ", writing", ", allows", ", catalog", ", cleaning")
+    ]
+    assert 'items = "db.items"' in result.stdout
+    assert result.exit_code == 0
+
+
 class Overwriting(LocalStorage):
     """Ignores that a file is there, as stores without conditions do."""
 

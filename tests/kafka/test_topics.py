@@ -1,18 +1,23 @@
 """Topics as the brokers of a real Kafka make and describe them."""
 
 import uuid
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from sluicegate.events.encoding import probe_headers
+from sluicegate.kafka import topics
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.topics import (
+    TIMESTAMPS,
     TopicNames,
     TopicRole,
     TopicSpec,
     TopicsRefused,
+    append_probes,
     ensure_topics,
     topic_specs,
     verify_topics,
@@ -151,3 +156,34 @@ async def test_topics_that_the_broker_refuses_are_named(kafka_bootstrap: str, na
 def test_a_prefix_that_no_topic_can_have_is_refused(prefix: str) -> None:
     with pytest.raises(ValueError, match="cannot begin a topic's name"):
         TopicNames(prefix)
+
+
+async def test_a_message_proves_the_setting_that_a_service_hides(
+    kafka_bootstrap: str, names: TopicNames, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specs = topic_specs(names, partitions=3)
+    wrong = replace(specs[0], settings={**specs[0].settings, TIMESTAMPS: "CreateTime"})
+    await create(kafka_bootstrap, wrong, *specs[1:])
+    shown = topics._settings
+
+    async def hidden(admin: AIOKafkaAdminClient, wanted: Iterable[str]) -> dict[str, dict[str, str]]:
+        found = await shown(admin, wanted)
+        return {
+            name: {key: text for key, text in each.items() if key != TIMESTAMPS}
+            for name, each in found.items()
+        }
+
+    monkeypatch.setattr(topics, "_settings", hidden)
+    before = await verify_topics(kafka_bootstrap, specs)
+    assert [(each.topic, each.warning) for each in before] == [
+        (spec.name, True) for spec in specs if spec.aligned
+    ]
+    assert "`sluicegate check --table STREAM` appends a message" in before[0].remedy
+    options = {"bootstrap_servers": kafka_bootstrap, "request_timeout_ms": 15_000}
+    values = dict.fromkeys((spec.name for spec in specs), b"{}")
+    appended = await append_probes(options, values, "flights", probe_headers("p", 0))
+    kinds = [each.timestamps for each in appended.values() if not isinstance(each, str)]
+    assert kinds == ["CreateTime", "LogAppendTime", "LogAppendTime", "CreateTime"]
+    (after,) = await verify_topics(kafka_bootstrap, specs)
+    assert (after.topic, after.warning) == (names.events, False)
+    assert "message.timestamp.type is 'CreateTime'" in after.wrong
