@@ -196,14 +196,17 @@ def _describe_catalog(name: str, maintenance: TableMaintenance) -> list[Finding]
         return []
     access = maintenance.catalog_access()
     named, text = f"{name}, catalog", f"{access.kind} at {access.address}, login: {access.login}"
+    if access.lifetime is not None and access.lifetime <= 0:
+        return [warning(named, f"{text}, whose token has ended by its claims. Renew it")]
     if access.lifetime is not None:
-        text += f", whose token is valid for {_lasting(access.lifetime)}"
+        text += f", whose token is valid for {duration(access.lifetime)}"
     if access.refuses is False:
         return [
-            problem(
+            warning(
                 named,
-                f"{text}. It took a change, of nothing, whose condition does not hold. So a coordinator "
-                "could overwrite a commit. Use a catalog that checks the conditions of changes",
+                f"{text}. It took a change of nothing whose condition does not hold. Either it "
+                "leaves out empty changes, or it checks no conditions, and coordinators could overwrite "
+                "commits of each other. Ask its makers before you use it",
             )
         ]
     tried = ". A change of nothing, whose condition does not hold, was refused" if access.refuses else ""
@@ -238,11 +241,7 @@ def _of_source(source: KeySource, uri: str) -> str:
     life = source.lifetime()
     if life is None:
         return "the catalog hands out keys and states no end of them: others are asked for every 4 min"
-    return f"the catalog hands out keys that are valid for {_lasting(life)}: others are asked for before that"
-
-
-def _lasting(seconds: float) -> str:
-    return duration(max(0.0, seconds))
+    return f"the catalog hands out keys that are valid for {duration(life)}: others are asked for before that"
 
 
 # Kafka: the login, an append to each topic, and the deletion of records.
@@ -299,7 +298,7 @@ async def _describe_login(settings: Settings) -> Finding:
     renewed = (
         f", and renewed after {100 * RENEWED_AT:.0f} % of that" if isinstance(source, RenewedToken) else ""
     )
-    return fine(named, f"{text} that is valid for {_lasting(life)}{renewed}")
+    return fine(named, f"{text} that is valid for {duration(life)}{renewed}")
 
 
 async def _try_deletion(settings: Settings, stream: str) -> Finding:

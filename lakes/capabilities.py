@@ -416,7 +416,9 @@ class CatalogAccess:
     lifetime: float | None = None
     """Seconds for which the token of requests is valid; None: there is none, or nothing states them."""
     refuses: bool | None = None
-    """True if it has refused a change of nothing whose condition does not hold; None: that was not tried."""
+    """True if it has refused a change of nothing whose condition does not hold; None: that was not tried.
+
+    False proves no defect: it may leave out a change that is empty."""
 
 
 @runtime_checkable

@@ -9,8 +9,9 @@ from pypaimon import CatalogFactory, Schema
 
 from sluicegate.cli import proofs
 from sluicegate.cli.local.servers import EmbeddedHdfs
-from sluicegate.cli.proofs import prove_storage, settings_lines
+from sluicegate.cli.proofs import describe_table, prove_storage, settings_lines
 from sluicegate.coordinator.settings.model import Settings
+from sluicegate.lakes.capabilities import CatalogAccess
 from sluicegate.lakes.storage import Content, whole
 from sluicegate.lakes.storage_local import LocalStorage
 from tests.cli.deployment import Deployment, as_json, check_page
@@ -169,6 +170,28 @@ def test_a_store_that_breaks_a_promise_is_refused(
     assert (found.check, found.ok) == ("table of flights, writing", False)
     assert told in found.detail
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("access", "verdict", "told"),
+    [
+        (CatalogAccess("REST catalog", "C", "none", refuses=True), "OK", "none. A change of nothing, whose"),
+        (CatalogAccess("REST catalog", "C", "none", refuses=False), "WARNING", "it checks no conditions"),
+        (CatalogAccess("REST catalog", "C", "OAuth2", 20.0), "OK", "OAuth2, whose token is valid for 20 s"),
+        (CatalogAccess("REST catalog", "C", "OAuth2", -5.0), "WARNING", "whose token has ended"),
+    ],
+)
+def test_a_catalog_is_described(
+    access: CatalogAccess, verdict: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = IcebergLake(tmp_path)
+    maintenance = lake.maintenance()
+    monkeypatch.setattr(maintenance, "catalog_access", lambda: access)
+    table = lake.adapter.parse_table(lake.location, {"identifier": "db.numbers"})
+    state = lake.committer().inspect()
+    _, found = describe_table("table of flights", lake.adapter, table, state, maintenance)
+    assert (found.check, found.verdict) == ("table of flights, catalog", verdict)
+    assert told in found.detail
 
 
 @pytest.mark.seam

@@ -710,6 +710,9 @@ class _Catalog:
     def drop(self, keys: Keys) -> bool:
         return False
 
+    def lifetime(self) -> float | None:
+        return None
+
 
 def test_keys_of_a_catalog_open_the_store_that_the_task_names(
     s3_double: S3Double, spool: Spool, region: Region, monkeypatch: pytest.MonkeyPatch

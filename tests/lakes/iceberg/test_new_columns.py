@@ -159,6 +159,7 @@ class Late:
         self._acts = [act]
         self.identifier, self.reads_files = inner.identifier, inner.reads_files
         self.load, self.create, self.close = inner.load, inner.create, inner.close
+        self.access = inner.access
 
     def commit(self, base: Metadata, change: Change, files: Mapping[str, bytes]) -> bool:
         if self._acts:
