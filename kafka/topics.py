@@ -28,7 +28,7 @@ from sluicegate.events.envelope import Header, partition_of
 from sluicegate.kafka.authorized import hidden_topics
 from sluicegate.kafka.clients import patiently, started
 from sluicegate.kafka.internals import LoginRefused
-from sluicegate.kafka.reading import read_on
+from sluicegate.kafka.reading import read_batches
 
 # Requirements on the topics, as data that checks itself and names the remedy of each problem.
 
@@ -563,7 +563,8 @@ async def _read_at(
     """Return the first record from an offset on; None if there is none in time. Raises KafkaError."""
     consumer.assign([place])
     consumer.seek(place, offset)
-    return next(iter((await consumer.getmany(place, timeout_ms=timeout_ms)).get(place, ())), None)
+    reading = await read_batches(consumer, place, timeout_ms=timeout_ms)
+    return next(iter([*reading.batches.get(place, ()), *reading.unreadable]), None)
 
 
 def _timestamps_of(record: ConsumerRecord) -> str:

@@ -77,6 +77,14 @@ def test_a_location_is_refused_with_its_reason(
     assert "hidden-word" not in str(caught.value)
 
 
+@pytest.mark.parametrize("scheme", ["viewfs", "webhdfs", "swebhdfs"])
+@pytest.mark.parametrize("lake", ["paimon", "iceberg", "delta"])
+def test_each_format_refuses_another_way_to_hdfs_before_it_writes(lake: str, scheme: str) -> None:
+    way_out = rf"cannot begin with {scheme}://: .*\. Write it with hdfs:// and the address of the NameNode"
+    with pytest.raises(TableRefused, match=way_out):
+        adapter(lake).parse_table(f"{scheme}://cluster/lake/db/orders")
+
+
 def test_a_location_without_an_address_is_of_the_cluster_of_the_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
