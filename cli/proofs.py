@@ -29,7 +29,6 @@ from sluicegate.kafka.tokens import RENEWED_AT, NoToken, RenewedToken, TokenSour
 from sluicegate.kafka.topics import NO_DELETION, TopicError, append_probes, try_deletion
 from sluicegate.lakes.capabilities import (
     CopiesFiles,
-    DescribesPartitions,
     EvolvesSchema,
     FindsOrphans,
     HasCatalog,
@@ -63,8 +62,7 @@ def prove_storage(name: str, maintenance: TableMaintenance, races: int = 0) -> l
     try:
         storage = storage_of(maintenance)
         for folder in folders:
-            # The first commit makes folders that are missing.
-            if not folder or storage.object_store or storage.names(folder):
+            if _has_folder(storage, folder):
                 _try_steps(storage, folder, conditional=conditional)
         for _ in range(races if conditional else 0):
             _try_race(storage)
@@ -75,14 +73,16 @@ def prove_storage(name: str, maintenance: TableMaintenance, races: int = 0) -> l
     return [fine(named, f"files can be put{where}, read back and deleted{raced if conditional else ''}")]
 
 
-def storage_of(maintenance: TableMaintenance) -> Storage:
-    """Return the storage of a table's data files, with the keys that its catalog hands out.
+def _has_folder(storage: Storage, folder: str) -> bool:
+    """Return True if a folder is there, or needs none. The first commit makes those that are missing."""
+    if not folder or storage.object_store:
+        return True
+    return Path(storage.root, folder).is_dir() if storage.local else bool(storage.names(folder))
 
-    Raises TableRefused or LakeUnavailable.
-    """
-    if isinstance(maintenance, DescribesPartitions):
-        return maintenance.partition_layout().storage
-    return open_storage(maintenance.location)
+
+def storage_of(maintenance: TableMaintenance) -> Storage:
+    """Return the storage of a table's data files, with the keys that its catalog hands out."""
+    return open_storage(maintenance.location, maintenance.source if isinstance(maintenance, Keyed) else None)
 
 
 @contextlib.contextmanager

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
-from sluicegate.cli.checks import _check_write, fine
 from sluicegate.cli.local.errors import JavaError
+from sluicegate.cli.proofs import prove_storage
 from sluicegate.lakes.capabilities import FileStatus
 from sluicegate.lakes.iceberg import vended
 from sluicegate.lakes.iceberg.adapter import IcebergAdapter
@@ -131,5 +131,5 @@ def test_files_of_another_table_are_copied_with_the_keys_of_each(
     assert adopted.location == copy.location
     (file,) = adopted.files
     assert maintenance.file_status([file.path]) == {file.path: FileStatus.UNREFERENCED}
-    assert _check_write("copy", maintenance) == [fine("copy, writing", "files can be put and removed")]
+    assert [each.verdict for each in prove_storage("copy", maintenance)] == ["OK"]
     assert guard.seen["unknown"] == 0
