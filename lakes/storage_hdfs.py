@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache, partial
+from io import RawIOBase
 from typing import Final, NamedTuple, TypeVar
 
 from hdfs_native import Client, FileStatus, WriteOptions
@@ -540,13 +541,17 @@ class HdfsStorage:
             self._make_inside(posixpath.dirname(name))
             file = self._cluster.call(lambda client: client.create(path, options))
         empty = True
-        for piece in _pieces(content):
-            empty = False
-            self._cluster.within(partial(file.write, piece))
-        if sync and not empty:
-            # Closed files are in the memory of data nodes alone.
-            self._cluster.within(file.hsync)
-        self._cluster.within(file.close)
+        try:
+            for piece in _pieces(content):
+                empty = False
+                self._cluster.within(partial(file.write, piece))
+            if sync and not empty:
+                # Closed files are in the memory of data nodes alone.
+                self._cluster.within(file.hsync)
+            self._cluster.within(file.close)
+        finally:
+            # Else the collector closes it once more, in any thread and without a deadline.
+            RawIOBase.close(file)
 
     def _make_inside(self, folder: str) -> None:
         parts = [part for part in folder.split("/") if part not in ("", ".")]

@@ -1,5 +1,6 @@
 """Tables in HDFS: locations, calls that fail, get lost or hang, and commits of each format."""
 
+import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from hdfs_native import FileWriter
 from pyiceberg.catalog.sql import SqlCatalog
 from pypaimon import CatalogFactory, Schema
 
@@ -264,6 +266,37 @@ def test_without_space_nothing_is_put() -> None:
         with pytest.raises(LakeUnavailable, match=r"no data node takes a block .*\. Free some space"):
             storage.put_if_absent(NAME, b"one")
         assert storage.names("snapshot") == []
+
+
+@pytest.mark.seam
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_collector_closes_no_file(
+    hdfs: EmbeddedHdfs, unique: str, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would do so in any thread, without a deadline, and make a whole file of what a failed write left."""
+    closed: list[FileWriter] = []
+    close = FileWriter.close
+
+    def noted(file: FileWriter) -> None:
+        closed.append(file)
+        close(file)
+
+    def refused(file: FileWriter) -> None:
+        raise OSError("Connection refused (os error 111)")
+
+    monkeypatch.setattr(FileWriter, "close", noted)
+    storage = open_storage(f"{hdfs.uri}/{unique}")
+    storage.make_folder()
+    if fails:
+        monkeypatch.setattr(FileWriter, "hsync", refused)
+        with pytest.raises(LakeUnavailable):
+            storage.write("data", {"a": b"x"})
+    else:
+        storage.write("data", {"a": b"x"})
+    called = len(closed)
+    closed.clear()
+    gc.collect()
+    assert (called, len(closed)) == (0 if fails else 1, 0)
 
 
 @pytest.mark.seam
