@@ -25,7 +25,6 @@ all changes of a transaction, or none.
 
 import argparse
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import closing
@@ -41,6 +40,7 @@ from postgres_source import (  # type: ignore[import-not-found]  # it lies besid
     Relation,
     Source,
     Transaction,
+    follow,
 )
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
@@ -69,8 +69,6 @@ LAKE_TYPES = {
 """By the type of a column in PostgreSQL, that in the lake."""
 ANCHOR = {"commit_lsn": "long", "transaction_id": "long", "committed_at": "timestamptz", "changes": "long"}
 OF_CHANGES = {"_commit_lsn": "long", "_position": "long", "_operation": "string", "_absent": "string"}
-QUIET = 16 << 20
-"""Bytes of WAL without published changes, after which a checkpoint without rows lets the slot move."""
 LEAVE_OUT = "leave it out of the publication, which can list columns: FOR TABLE name (column, ...)"
 
 Columns = dict[str, str]
@@ -176,25 +174,6 @@ def schema_of(columns: Columns) -> pa.Schema:
     return pa.schema([(name, TYPES[kind][0]) for name, kind in columns.items()])
 
 
-def follow(source: Source, lake: Lake, driver: RegionDriver, given: argparse.Namespace) -> None:
-    """Commit changes without end. The slot moves when they are visible."""
-    after = driver.committed
-    if after is not None and after.source_offsets is None:
-        raise Refused(
-            "the place of the stream in the source is unknown. Begin again with another stream and slot"
-        )
-    place = source.start(after.source_offsets if after is not None else None)
-    while True:
-        found, upto = source.read(place["lsn"], given.changes)
-        if not found and upto - place["lsn"] < QUIET:
-            time.sleep(given.pause)
-            continue
-        place["lsn"] = upto
-        lake.write(driver, found, place)
-        source.advance(upto)
-        print(f"committed: {len(found)} transactions", flush=True)
-
-
 def arguments() -> argparse.Namespace:
     """Return the arguments of the command line."""
     parser = argparse.ArgumentParser(description="Commit the changes of PostgreSQL to tables of Iceberg.")
@@ -236,7 +215,7 @@ def main() -> None:
             "registration.timeout": "forever",  # wait for a coordinator; the log says so after 10 s
         }
         with RegionDriver(options) as driver:
-            follow(source, lake, driver, given)
+            follow(source, lake, driver, given.changes, given.pause)
 
 
 if __name__ == "__main__":

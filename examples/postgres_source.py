@@ -1,4 +1,4 @@
-"""Read whole transactions from a slot of PostgreSQL, whose plugin is pgoutput.
+"""Read whole transactions from a slot of PostgreSQL, whose plugin is pgoutput, and commit them in order.
 
 The slot is read with functions of SQL, so any client will do. It moves when the caller says that changes are
 elsewhere, not when they are read. Transactions come in the order of their commits.
@@ -9,10 +9,12 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from types import EllipsisType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import psycopg
 from psycopg.conninfo import make_conninfo
+
+from sluicegate.writer_hooks import RegionDriver
 
 Value = bytes | EllipsisType | None
 """A value of a row, as PostgreSQL writes it as text. An ellipsis: the source has not sent it."""
@@ -139,6 +141,38 @@ class Source:
                 return self._connection.execute(query, values, binary=True).fetchall()
             except psycopg.errors.ObjectInUse:
                 time.sleep(PAUSE)
+
+
+# --- from the source to a lake -------------------------------------------------------------------------
+
+QUIET = 16 << 20
+"""Bytes of WAL without published changes, after which a checkpoint without rows lets the slot move."""
+
+
+class Lake(Protocol):
+    """Tables that take the changes."""
+
+    def write(self, driver: RegionDriver, found: list[Transaction], place: dict[str, Any]) -> None:
+        """Commit transactions as one checkpoint, with the place in the source after them."""
+
+
+def follow(source: Source, lake: Lake, driver: RegionDriver, changes: int, pause: float) -> None:
+    """Commit changes without end, about so many at once. The slot moves when they are visible."""
+    after = driver.committed
+    if after is not None and after.source_offsets is None:
+        raise Refused(
+            "the place of the stream in the source is unknown. Begin again with another stream and slot"
+        )
+    place = source.start(after.source_offsets if after is not None else None)
+    while True:
+        found, upto = source.read(place["lsn"], changes)
+        if not found and upto - place["lsn"] < QUIET:
+            time.sleep(pause)
+            continue
+        place["lsn"] = upto
+        lake.write(driver, found, place)
+        source.advance(upto)
+        print(f"committed: {len(found)} transactions", flush=True)
 
 
 # --- the messages of pgoutput, version 1 ---------------------------------------------------------------

@@ -132,19 +132,22 @@ def _gateway() -> Any:
     return launch_gateway()
 
 
-def _compact(paimon: Any, root: str) -> Compaction:
+def _compact(jvm: Any, root: str) -> Compaction:
+    paimon = jvm.org.apache.paimon
     table = paimon.table.FileStoreTableFactory.create(
         paimon.fs.local.LocalFileIO(), paimon.fs.Path(Path(root).as_uri())
     )
     if table.snapshotManager().latestSnapshotId() is None:
         return Compaction(0)
-    writing = table.newWrite(USER)
+    # Tables with keys leave compaction to this job.
+    table = table.copy(jvm.java.util.Map.of("write-only", "false"))
+    writing = table.newWrite(USER).withIOManager(paimon.disk.IOManager.create(f"{root}/../spill"))
     if table.bucketMode().toString() == "BUCKET_UNAWARE":
         tasks = list(paimon.append.AppendCompactCoordinator(table, False, None).run())
         made = [task.doCompact(table, table.store().newWrite(USER)) for task in tasks]
     else:
-        for partition in table.newSnapshotReader().partitions():
-            writing.compact(partition, 0, True)
+        for each in table.newSnapshotReader().bucketEntries():
+            writing.compact(each.partition(), each.bucket(), True)
         made = list(writing.prepareCommit())
     writing.close()
     files = sum(each.compactIncrement().compactBefore().size() for each in made)
@@ -162,11 +165,11 @@ def _serve() -> None:
     # What the JVM prints must not come between the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
-    paimon = _gateway().jvm.org.apache.paimon
+    jvm = _gateway().jvm
     for line in sys.stdin:
         root = line.strip()
         try:
-            done = Compaction(0) if root == os.devnull else _compact(paimon, root)
+            done = Compaction(0) if root == os.devnull else _compact(jvm, root)
         except Py4JJavaError as error:
             said = str(error.java_exception)
             print(error, file=sys.stderr, flush=True)

@@ -66,12 +66,10 @@ def _session(given: dict[str, Any]) -> SparkSession:
 
 
 def _start(session: SparkSession, given: dict[str, Any]) -> StreamingQuery:
-    rows = (
-        session.readStream.schema(given["schema"])
-        .option("maxFilesPerTrigger", 1)
-        .json(given["source"])
-        .repartition(2)
-    )
+    reading = session.readStream.format(given["files"]).schema(given["schema"])
+    rows = reading.option("maxFilesPerTrigger", 1).load(given["source"])
+    if given["tasks"]:
+        rows = rows.repartition(given["tasks"])
     writing = rows.writeStream.trigger(processingTime="0 seconds").options(**given["options"])
     if given["way"] == "foreach":
         return writing.foreachBatch(ForeachBatch(given["options"])).start()

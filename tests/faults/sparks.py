@@ -91,7 +91,8 @@ class SparkJob:
         self.source = self.folder / "in"
         self.source.mkdir(parents=True)
         self.ids: list[int] = []
-        self._files = 0
+        self.files = 0
+        """Files for the source, each a batch."""
         self._settings = self.folder / "settings.json"
         given = self._given(seed, cluster)
         self._settings.write_text(json.dumps(given), encoding="utf-8")
@@ -115,6 +116,9 @@ class SparkJob:
         return {
             "folder": str(self.folder),
             "source": str(self.source),
+            "files": "json",
+            # 0: as many as the source has, with its rows in order.
+            "tasks": 2,
             "options": options,
             "schema": f"id long, origin string, at {kind_of(where.tables['flights']).SPARK_TIME}",
             "seed": seed,
@@ -136,12 +140,12 @@ class SparkJob:
 
     def feed(self) -> None:
         """A file for the source: a batch."""
-        ids = range(self._files * ROWS, (self._files + 1) * ROWS)
+        ids = range(self.files * ROWS, (self.files + 1) * ROWS)
         lines = [json.dumps({"id": n, "origin": f"o{n % 2}", "at": "2013-01-01T00:00:00"}) for n in ids]
         draft = self.folder / "draft"
         draft.write_text("\n".join(lines))
-        draft.rename(self.source / f"{self._files:06d}.json")
-        self._files += 1
+        draft.rename(self.source / f"{self.files:06d}.json")
+        self.files += 1
         self.ids.extend(ids)
 
     async def kill_worker(self, point: Failpoint) -> bool:
@@ -180,7 +184,7 @@ class SparkJob:
 
     def feed_on(self) -> None:
         """A batch, if the job keeps up: in the end all of it has to be processed."""
-        if self.rows_there() > len(self.ids) - 2 * ROWS:
+        if self.rows_there() > (self.files - 2) * ROWS:
             self.feed()
 
     def rows_there(self) -> int:

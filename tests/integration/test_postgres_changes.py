@@ -180,7 +180,7 @@ def test_a_batch_ends_after_a_whole_transaction(
 
 
 def test_the_slot_follows_changes_of_other_tables_and_loses_no_open_transaction(
-    example: dict[str, Any], database: str, unique: str, tmp_path: Path
+    example: dict[str, Any], database: str, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     execute(
         database,
@@ -203,7 +203,7 @@ def test_the_slot_follows_changes_of_other_tables_and_loses_no_open_transaction(
                 late.commit()
 
     driver = argparse.Namespace(committed=None)
-    follow.__globals__["QUIET"] = 1
+    monkeypatch.setitem(follow.__globals__, "QUIET", 1)
     with (
         psycopg.connect(database) as late,
         Reading(example, database, unique, tmp_path).opened() as (source, _),
@@ -212,7 +212,7 @@ def test_the_slot_follows_changes_of_other_tables_and_loses_no_open_transaction(
         late.execute("INSERT INTO t VALUES (1)")
         execute(database, "INSERT INTO other VALUES (1)")
         with pytest.raises(Stop):
-            follow(source, FakeLake(), driver, argparse.Namespace(changes=10, pause=0.01))
+            follow(source, FakeLake(), driver, 10, 0.01)
         assert len(written) >= 2
         assert first < written[0][1] < written[1][1]
         (found,), _ = source.read(written[-1][1], 10)

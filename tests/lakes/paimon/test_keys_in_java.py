@@ -1,8 +1,6 @@
 """Tables with keys as Paimon's own library in Java reads them, before and after its full compaction."""
 
 import random
-import subprocess
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -12,32 +10,12 @@ import pytest
 
 from sluicegate.cli.local.jars import Java
 from tests.contracts.lakes.harness import Stream
+from tests.lakes.paimon.java_judge import judged
 from tests.lakes.paimon.keyed import SCHEMA, KeyedLake, Row
 from tests.lakes.paimon.test_upkeep import java as java
 
-PROGRAM: Final = Path(__file__).with_name("JudgeKeys.java")
 WHOLE: Final = pa.int64()
 Fold = Callable[[dict[Any, Any], Row], None]
-
-
-def judged(
-    java: tuple[Java, str], folder: Path, lakes: list[KeyedLake]
-) -> dict[tuple[int, str], dict[str, str]]:
-    """Return the rows of each table, before and after a compaction. Each row is in the bucket of its key."""
-    found, class_path = java
-    quiet = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
-    tables = [str(lake.root) for lake in lakes]
-    command = [str(found.executable), *quiet, "-cp", class_path, str(PROGRAM), str(folder), *tables]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    rows: dict[tuple[int, str], dict[str, str]] = defaultdict(dict)
-    for line in done.stdout.splitlines():
-        if line.startswith("row\t"):
-            _, number, when, there, key, value = line.split("\t")
-            assert there == "true", f"the row {key} is in another bucket than Java computes"
-            assert key not in rows[int(number), when], f"the key {key} is there twice"
-            rows[int(number), when][key] = value
-    return rows
 
 
 def last(state: dict[Any, Any], row: Row) -> None:
@@ -91,7 +69,7 @@ def test_java_reads_the_rows_of_the_model(java: tuple[Java, str], tmp_path: Path
         filled(tmp_path / "narrow", 5, {"bucket": "7"}, last, pa.int32()),
     ]
     (tmp_path / "spill").mkdir()
-    found = judged(java, tmp_path / "spill", [lake for lake, _ in made])
+    found = judged(java, tmp_path / "spill", [lake.root for lake, _ in made])
     for number, (lake, state) in enumerate(made):
         assert lake.state() == dict(sorted(state.items())), "after the compaction, by pypaimon"
         expected = {str(key): "null" if value is None else value for key, value in state.items()}
