@@ -24,7 +24,7 @@ for good, drop the slot: SELECT pg_drop_replication_slot('accounts').
 import argparse
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ from postgres_source import (  # type: ignore[import-not-found]  # it lies besid
     Value,
     follow,
 )
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
 from pypaimon import CatalogFactory, Schema
 
 from sluicegate.writer_hooks import RegionDriver, RegistrationRefused
@@ -64,7 +66,7 @@ FROM pg_publication_tables JOIN pg_attribute
 LEFT JOIN pg_index ON indrelid = attrelid AND indisprimary WHERE pubname = %s ORDER BY attnum
 """
 IDENTITY = """
-SELECT relreplident::text, oid::regclass::text FROM pg_class JOIN pg_publication_tables
+SELECT relreplident::text, schemaname, tablename FROM pg_class JOIN pg_publication_tables
     ON oid = format('%%I.%%I', schemaname, tablename)::regclass WHERE pubname = %s
 """
 
@@ -75,16 +77,15 @@ class Table:
     def __init__(self, address: str, given: argparse.Namespace) -> None:
         """Make the table of Paimon if it is missing. Raises Refused."""
         self._address = address
-        # Values are written by these settings.
-        settings = "-c datestyle=ISO -c timezone=UTC"
-        with psycopg.connect(address, client_encoding="utf8", options=settings) as source:
+        with psycopg.connect(address) as source:
             found = source.execute(IDENTITY, [given.publication]).fetchall()
             if len(found) != 1:
                 raise Refused(
                     f"the publication {given.publication} has {len(found)} tables. Make one for each table: "
                     f"CREATE PUBLICATION {given.publication} FOR TABLE ..."
                 )
-            ((identity, self.name),) = found
+            ((identity, *place),) = found
+            self._place, self.name = sql.Identifier(*place), ".".join(place)
             if identity != "f":
                 raise Refused(
                     f"the source does not send all values of a changed row. ALTER TABLE {self.name} REPLICA "
@@ -109,11 +110,12 @@ class Table:
 
     def copy(self, driver: RegionDriver, place: dict[str, Any]) -> None:
         """Commit the rows of the source as the first checkpoint. Changes after the place follow it."""
-        names = ", ".join(f'"{name}"::text' for name in self.columns.names)
-        settings = "-c datestyle=ISO -c timezone=UTC"
-        with psycopg.connect(self._address, client_encoding="utf8", options=settings) as source:
-            found = source.execute(f"SELECT '+I', {names} FROM {self.name}").fetchall()
-        self._commit(driver, found, place)
+        texts = [sql.SQL("{}::text").format(sql.Identifier(name)) for name in self.columns.names]
+        query = sql.SQL("SELECT '+I', {} FROM {}").format(sql.SQL(", ").join(texts), self._place)
+        # Values are written by these settings, as those of the changes are.
+        how = {"client_encoding": "utf8", "options": "-c datestyle=ISO -c timezone=UTC"}
+        with psycopg.connect(make_conninfo(self._address, **how)) as source:
+            self._commit(driver, source.execute(query).fetchall(), place)
 
     def write(self, driver: RegionDriver, found: list[Transaction], place: dict[str, Any]) -> None:
         """Commit transactions as one checkpoint, with the place in the source after them."""
@@ -140,10 +142,10 @@ class Table:
             )
         return None if value is None else value.decode()
 
-    def _commit(self, driver: RegionDriver, rows: Iterable[Any], place: dict[str, Any]) -> None:
-        checkpoint, kinds, *columns = driver.begin(), *zip(*rows, strict=True)
-        results = []
-        if columns:
+    def _commit(self, driver: RegionDriver, rows: list[Any], place: dict[str, Any]) -> None:
+        checkpoint, results = driver.begin(), []
+        if rows:
+            kinds, *columns = zip(*rows, strict=True)
             arrays = [values(*each) for each in zip(self.columns, columns, strict=True)]
             names = [KIND, *self.columns.names]
             results.append(checkpoint.write("changes", pa.table([pa.array(kinds), *arrays], names=names)))
@@ -165,7 +167,7 @@ def type_of(column: str, kind: str) -> pa.DataType:
     return TYPES[kind]
 
 
-def values(field: pa.Field, texts: list[str | None]) -> pa.Array:
+def values(field: pa.Field, texts: Sequence[str | None]) -> pa.Array:
     """Return the values of a column, which PostgreSQL has written as texts. Raises Refused."""
     found = pa.array(texts, pa.string())
     if field.type == pa.bool_():

@@ -284,22 +284,11 @@ def test_a_slot_that_lost_changes_is_refused(
 
 
 class Program:
-    """Runs of the example in processes of their own, with one log."""
+    """Runs of an example in processes of their own, with one log."""
 
-    def __init__(self, root: Path, bootstrap: str, database: str, prefix: str, *more: str) -> None:
-        self.log = root / "program.log"
-        given = [
-            bootstrap,
-            database,
-            str(root),
-            "--stream",
-            STREAM,
-            "--slot",
-            prefix,
-            "--topic-prefix",
-            prefix,
-        ]
-        self.command = [sys.executable, str(PROGRAM), *given, "--pause", "0.05", *more]
+    def __init__(self, program: Path, log: Path, *arguments: str) -> None:
+        self.log = log
+        self.command = [sys.executable, str(program), *arguments, "--pause", "0.05"]
 
     @contextmanager
     def started(self, *more: str, **environment: str) -> Iterator["subprocess.Popen[bytes]"]:
@@ -317,6 +306,12 @@ class Program:
     def text(self) -> str:
         """Return everything that all runs have printed."""
         return self.log.read_text(encoding="utf-8") if self.log.exists() else ""
+
+
+def program_of(root: Path, bootstrap: str, database: str, prefix: str, *more: str) -> Program:
+    """Return the example, with tables in a folder."""
+    options = ("--stream", STREAM, "--slot", prefix, "--topic-prefix", prefix)
+    return Program(PROGRAM, root / "program.log", bootstrap, database, str(root), *options, *more)
 
 
 def catalog_of(root: Path) -> Any:
@@ -344,7 +339,7 @@ async def test_a_changed_source_is_refused_and_the_way_out_continues(
         "CREATE PUBLICATION changes FOR ALL TABLES",
     )
     await make_topics(kafka_bootstrap, unique)
-    program = Program(tmp_path, kafka_bootstrap, database, unique)
+    program = program_of(tmp_path, kafka_bootstrap, database, unique)
 
     def rows(name: str = "t") -> list[dict[str, Any]]:
         with catalog_of(tmp_path) as catalog:
@@ -655,7 +650,7 @@ async def test_transactions_stay_whole_through_kills(
     bank, dice = Bank(database), random.Random(unique)
     bank.make()
     await make_topics(kafka_bootstrap, unique)
-    program = Program(tmp_path, kafka_bootstrap, database, unique, "--changes", "100")
+    program = program_of(tmp_path, kafka_bootstrap, database, unique, "--changes", "100")
     settings, log = config(tmp_path, kafka_bootstrap, unique), tmp_path / "coordinator.log"
     reader, killed = Reader(tmp_path), {"program": 0, "coordinator": 0}
 

@@ -22,7 +22,7 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from functools import partial
 from pathlib import Path
@@ -39,10 +39,12 @@ from sluicegate.cli.local.jars import fetched_jars, find_java
 from sluicegate.cli.local.process import free_port
 from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.events.notifications import Committed
+from sluicegate.failpoints.names import Failpoint
 from sluicegate.writer_hooks.spark.checkpoint import CheckpointLocation
 from tests.faults import sparks
 from tests.faults.compactor import Compactor, compactor
 from tests.faults.executors import SparkCluster
+from tests.faults.forked import ForkedLife
 from tests.faults.lives import COMMAND, Deployment, Life
 from tests.faults.rolling import COMMIT, START, Plan
 from tests.faults.sparks import HOOKS, WRITTEN, SparkJob, Tickets, Way
@@ -134,6 +136,14 @@ class Model:
         """Return the value of each key, NULL for a null."""
         keys = np.flatnonzero(self._alive)
         return dict(zip(keys.tolist(), self._values[keys].tolist(), strict=True))
+
+
+class Forking(Deployment):
+    """A deployment whose coordinators begin at once, so that most of the time is for work."""
+
+    def start(self, failpoints: str = "", command: Sequence[str] = COMMAND) -> Life:
+        self.lives += 1
+        return ForkedLife(self, self.lives, failpoints, self.folder)
 
 
 class KeyedJob(SparkJob):
@@ -244,9 +254,15 @@ class Campaign:
         self.job.kill_driver()
         self.done["spark driver"] += 1
 
+    async def worker(self) -> None:
+        """The next Python worker that has written its files, or has not yet, is killed."""
+        await self._at(self.chance.choice(WRITTEN))
+
     async def at_a_hook(self) -> None:
         """The next process that comes to a place of the hooks is killed there."""
-        point = self.chance.choice(HOOKS)
+        await self._at(self.chance.choice(HOOKS))
+
+    async def _at(self, point: Failpoint) -> None:
         in_task = self.job.way == "source" or point in WRITTEN
         self.done["python worker" if in_task else "spark driver"] += await self.job.kill_worker(point)
         self.done[f"at {point}"] += 1
@@ -277,12 +293,13 @@ class Campaign:
         while self.kills() < kills:
             while self.job.files < batches * self.kills() / kills:
                 self.job.feed()
-            fault = self.chance.choice(FAULTS)
-            await fault(self)
-            if fault in _BESIDE:
-                await self.chance.choice(FAULTS[:5])(self)
-            now = time.strftime("%H:%M:%S")
-            print(f"{now} {self.kills()} kills, {self.job.files} batches: {fault.__name__}", flush=True)
+            faults = [self.chance.choice(KILLS)]
+            if self.chance.random() < 0.25:
+                faults.insert(0, self.chance.choice(BESIDE))
+            for fault in faults:
+                await fault(self)
+            names, now = [each.__name__ for each in faults], time.strftime("%H:%M:%S")
+            print(f"{now} {self.kills()} kills, {self.job.files} batches: {names}", flush=True)
         while self.job.files < batches:
             self.job.feed()
         await self.job.finish()
@@ -294,18 +311,15 @@ class Campaign:
 
 
 Fault = Callable[[Campaign], Awaitable[None]]
-FAULTS: Final[tuple[Fault, ...]] = (
-    Campaign.coordinator,
-    Campaign.coordinator_at_a_place,
-    Campaign.at_a_hook,
+KILLS: Final[tuple[Fault, ...]] = (
+    *(Campaign.coordinator, Campaign.coordinator_at_a_place) * 2,
+    *(Campaign.worker,) * 3,
     Campaign.at_a_hook,
     Campaign.driver,
     Campaign.reset,
-    Campaign.restart,
-    Campaign.compaction,
 )
-_BESIDE: Final = (Campaign.restart, Campaign.compaction)
-"""Not followed by a pause: the next fault hits them."""
+BESIDE: Final[tuple[Fault, ...]] = (Campaign.restart, Campaign.compaction)
+"""No kills. A kill follows at once."""
 
 
 def make_table(folder: Path, way: Way) -> Path:
@@ -365,7 +379,7 @@ async def measure(root: Path, given: argparse.Namespace) -> dict[str, Any]:
     async with AsyncExitStack() as stack:
         kafka = stack.enter_context(EmbeddedKafka())
         other = await stack.enter_async_context(compactor(root)) if way == "foreach" else None
-        where = Deployment(kafka.bootstrap, root)
+        where = Forking(kafka.bootstrap, root)
         where.tables[STREAM] = make_table(where.folder, way)
         await where.prepare()
         model = Model(given.seed, given.keys, given.batch, is_ordered=way == "source")
