@@ -156,13 +156,14 @@ class KeyedJob(SparkJob):
 
     def _given(self, seed: int, cluster: SparkCluster | None) -> dict[str, Any]:
         given = super()._given(seed, cluster)
-        tasks = 3 if self.way == "source" else 0
-        return {
-            **given,
+        own = {
             "schema": "id long, value long, at long, op string",
             "files": "parquet",
-            "tasks": tasks,
+            "tasks": 3 if self.way == "source" else 0,
+            # Restarts are faults of their own here.
+            "stop": 0.0,
         }
+        return {**given, **own}
 
     def feed(self) -> None:
         draft = self.folder / "draft"
@@ -293,6 +294,8 @@ class Campaign:
         while self.kills() < kills:
             while self.job.files < batches * self.kills() / kills:
                 self.job.feed()
+            if self.chance.random() < 0.5:
+                await self._batch()
             faults = [self.chance.choice(KILLS)]
             if self.chance.random() < 0.25:
                 faults.insert(0, self.chance.choice(BESIDE))
@@ -304,6 +307,16 @@ class Campaign:
             self.job.feed()
         await self.job.finish()
         await until(self.job.committed_all, log=self.life.log_file, what="the last commit")
+
+    async def _batch(self) -> None:
+        """Wait until a batch is completed: not all kills are to hit a start."""
+        before = self.job.rows_there()
+
+        def is_over() -> bool:
+            self.job.feed_on()
+            return self.job.rows_there() != before
+
+        await until(is_over, log=self.job.log_file, what="a batch")
 
     def end(self) -> None:
         self.job.end()
