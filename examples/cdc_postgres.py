@@ -2,7 +2,7 @@
 
     psql shop -c 'ALTER TABLE accounts REPLICA IDENTITY FULL'
     psql shop -c 'CREATE PUBLICATION accounts FOR TABLE accounts'
-    sluicegate up --dir try --stream accounts --table /lake/shop.db/accounts
+    sluicegate up --dir try --table accounts=/lake/shop.db/accounts
     python examples/cdc_postgres.py 127.0.0.1:9092 postgresql:///shop /lake/shop.db/accounts
 
 It needs psycopg, PostgreSQL 15 or newer with `wal_level = logical`, and a user with the attribute

@@ -44,9 +44,13 @@ _FIRST_MTIME: Final = 1_700_000_000
 
 
 def make_input(folder: Path, batches: int, rows: int, copies: int) -> None:
-    """Write the files of the source: as many for a batch as there are cores."""
+    """Write the files of the source."""
+    write_batches(folder, batches, pa.concat_tables([load_flights(rows)] * copies))
+
+
+def write_batches(folder: Path, batches: int, flights: pa.Table) -> None:
+    """Write files with the rows of each batch: as many for a batch as there are cores."""
     folder.mkdir()
-    flights = pa.concat_tables([load_flights(rows)] * copies)
     share = -(-flights.num_rows // CORES)
     for number in range(batches * CORES):
         path = folder / f"{number:04d}.parquet"
@@ -56,11 +60,16 @@ def make_input(folder: Path, batches: int, rows: int, copies: int) -> None:
 
 
 def start(
-    spark: SparkSession, source: Path, folder: Path, sink: str, options: Mapping[str, str]
+    spark: SparkSession,
+    source: Path,
+    folder: Path,
+    sink: str,
+    options: Mapping[str, str],
+    schema: str = spark_schema(),
 ) -> StreamingQuery:
-    """Start the query of a sink. `options`: those of ours."""
+    """Start the query of a sink. `options`: those of ours; `schema`: that of the files."""
     place = {"checkpointLocation": str(folder / "checkpoint")}
-    reader = spark.readStream.schema(spark_schema()).option("maxFilesPerTrigger", CORES)
+    reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", CORES)
     writing = reader.parquet(str(source)).writeStream.trigger(availableNow=True).options(**place)
     if sink == "spark":
         return writing.format("parquet").option("compression", "zstd").start(str(folder / "out"))
