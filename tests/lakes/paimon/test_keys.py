@@ -356,6 +356,14 @@ def test_other_keys_are_refused(tmp_path: Path, kind: pa.DataType, words: str) -
         ADAPTER.open_committer(lake.ref, "user")
 
 
+def test_a_key_with_the_column_of_the_kinds_is_refused(tmp_path: Path) -> None:
+    """A deletion would have another key than its row, which would stay."""
+    op = pa.field("op", pa.string(), nullable=False)
+    lake = KeyedLake(tmp_path, schema=SCHEMA.set(3, op), primary_keys=["id", "op"])
+    with pytest.raises(TableRefused, match=r"rowkind\.field names op, a column of its primary key"):
+        ADAPTER.open_committer(lake.ref, "user")
+
+
 def test_a_key_without_the_partition_is_refused(tmp_path: Path) -> None:
     lake = KeyedLake(tmp_path, partition_keys=["value"])
     with pytest.raises(TableRefused, match="lacks the partition column value"):
