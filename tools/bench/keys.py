@@ -1,7 +1,7 @@
 """A campaign of kills on a table with keys: all readers must see the rows of a model.
 
     python -m tools.bench.keys [--kills 40] [--rows 1000000] [--keys 500000] [--batch 20000] [--seed 1]
-        [--way foreach] [--keep DIR] [--json]
+        [--way foreach] [--minutes 60] [--keep DIR] [--json]
 
 A query of Spark writes upserts and deletions into a table of Paimon with fixed buckets. With `--way foreach`
 the order of the rows decides which one is newer. With `--way source`, Spark's data source writes, and the
@@ -13,7 +13,8 @@ checkpoint location. Paimon's Java library compacts the table meanwhile, unless 
 removes deletions, so an older row that comes later would be there again.
 
 In the end, the rows are read by pypaimon, by Java, by Java after a full compaction, and by pypaimon after it.
-A run with another seed is another part of the campaign: kills and rows add up.
+A run with another seed is another part of the campaign: kills and rows add up. One that reaches `--minutes`
+has fewer of both.
 """
 
 import argparse
@@ -287,11 +288,15 @@ class Campaign:
             self.done["compaction"] += bool(made.files)
             self.done["compaction refused"] += bool(made.refused)
 
-    async def run(self, kills: int, batches: int) -> None:
-        """Let things go wrong until so many processes are killed, and so many batches written."""
+    async def run(self, kills: int, batches: int, minutes: float) -> None:
+        """Let things go wrong until so many processes are killed, and so many batches written.
+
+        After so many minutes, what is there is finished.
+        """
+        end = time.monotonic() + minutes * 60
         self.job.feed()
         await until(self.job.rows_there, log=self.job.log_file, what="the first batch")
-        while self.kills() < kills:
+        while self.kills() < kills and time.monotonic() < end:
             while self.job.files < batches * self.kills() / kills:
                 self.job.feed()
             if self.chance.random() < 0.5:
@@ -303,7 +308,7 @@ class Campaign:
                 await fault(self)
             names, now = [each.__name__ for each in faults], time.strftime("%H:%M:%S")
             print(f"{now} {self.kills()} kills, {self.job.files} batches: {names}", flush=True)
-        while self.job.files < batches:
+        while self.job.files < batches and time.monotonic() < end:
             self.job.feed()
         await self.job.finish()
         await until(self.job.committed_all, log=self.life.log_file, what="the last commit")
@@ -399,7 +404,7 @@ async def measure(root: Path, given: argparse.Namespace) -> dict[str, Any]:
         job = KeyedJob(where, Tickets(where), given.seed, way, model)
         campaign = Campaign(where, job, other, chance)
         try:
-            await campaign.run(given.kills, -(-given.rows // given.batch))
+            await campaign.run(given.kills, -(-given.rows // given.batch), given.minutes)
         finally:
             campaign.end()
     expected = model.rows()
@@ -432,6 +437,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=20_000, help="rows of a batch")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--way", choices=("foreach", "source"), default="foreach")
+    parser.add_argument("--minutes", type=float, default=60.0, help="after which no more happens")
     parser.add_argument("--keep", help="folder in which the table and the logs stay")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()

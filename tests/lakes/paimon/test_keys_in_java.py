@@ -2,6 +2,8 @@
 
 import random
 from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
@@ -123,3 +125,55 @@ def test_java_reads_the_rows_of_the_model(java: tuple[Java, str], tmp_path: Path
         head = lake.committer().inspect().head
         assert head is not None
         assert reading.snapshot(lake.root, head.id)["commitKind"] == "COMPACT"
+
+
+EPOCH: Final = datetime(1970, 1, 1)
+DICE: Final = random.Random(1)
+KEYS: Final[dict[str, tuple[pa.DataType, list[Any]]]] = {
+    "long texts": (pa.string(), [f"{'p' * 300}{at:03}{'q' * DICE.randrange(200)}" for at in range(40)]),
+    "odd texts": (pa.string(), [DICE.choice("\uffff\U0001f600é~日") + str(at) for at in range(40)]),
+    "wide": (
+        pa.decimal128(30, 5),
+        [Decimal(DICE.randrange(-(10**24), 10**24)).scaleb(-5) for _ in range(40)],
+    ),
+    "narrow": (
+        pa.decimal128(10, 2),
+        [Decimal(DICE.randrange(-(10**9), 10**9)).scaleb(-2) for _ in range(40)],
+    ),
+    "micros": (pa.timestamp("us"), [EPOCH + timedelta(hours=at, microseconds=7) for at in range(-20, 20)]),
+    "millis": (pa.timestamp("ms"), [EPOCH + timedelta(hours=at, milliseconds=7) for at in range(-20, 20)]),
+    "seconds": (pa.timestamp("s"), [EPOCH + timedelta(hours=at) for at in range(-20, 20)]),
+    "days": (pa.date32(), [EPOCH.date() + timedelta(days=at) for at in range(-20, 20)]),
+    "bytes": (pa.int8(), [*range(-20, 20)]),
+    "shorts": (pa.int16(), [*range(-20_000, 20_000, 1000)]),
+    "longs": (pa.int64(), [DICE.randrange(-(2**63), 2**63) for _ in range(40)]),
+    "flags": (pa.bool_(), [False, True]),
+}
+"""Keys of each type, also below zero, before 1970, and longer than a bound."""
+
+
+def with_keys(folder: Path, kind: pa.DataType, keys: list[Any]) -> tuple[KeyedLake, list[str]]:
+    """Return a table whose files share some of their keys, and the values that it must have."""
+    dice = random.Random(2)
+    lake = KeyedLake(folder, {"bucket": "2"}, SCHEMA.set(0, pa.field("id", kind, nullable=False)))
+    stream, values = Stream(lake), dict[int, str]()
+    for place in range(1, 5):
+        chosen = dice.sample(range(len(keys)), max(1, len(keys) // 2))
+        rows = [(keys[at], f"{at}-{place}", 0, dice.choice(["+I", "+U", "-D"])) for at in chosen]
+        stream.add(place, lake.upsert(rows, place=place))
+        for at, (_, value, _, dead) in zip(chosen, rows, strict=True):
+            values.pop(at, None)
+            if dead != "-D":
+                values[at] = value
+    return lake, sorted(values.values())
+
+
+@pytest.mark.slow
+def test_java_reads_keys_of_each_type(java: tuple[Java, str], tmp_path: Path) -> None:
+    made = {name: with_keys(tmp_path / name, *each) for name, each in KEYS.items()}
+    (tmp_path / "spill").mkdir()
+    found = judged(java, tmp_path / "spill", [lake.root for lake, _ in made.values()])
+    for number, (name, (lake, values)) in enumerate(made.items()):
+        assert sorted(lake.read()["value"].to_pylist()) == values, name
+        assert sorted(found[number, "before"].values()) == values, name
+        assert sorted(found[number, "after"].values()) == values, name
