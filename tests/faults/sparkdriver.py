@@ -72,7 +72,10 @@ def _start(session: SparkSession, given: dict[str, Any]) -> StreamingQuery:
         rows = rows.repartition(given["tasks"])
     writing = rows.writeStream.trigger(processingTime="0 seconds").options(**given["options"])
     if given["way"] == "foreach":
-        return writing.foreachBatch(ForeachBatch(given["options"])).start()
+        sink, order = ForeachBatch(given["options"]), given["order"]
+        if order:
+            return writing.foreachBatch(lambda rows, batch: sink(rows.orderBy(order), batch)).start()
+        return writing.foreachBatch(sink).start()
     return writing.format("sluicegate").start()
 
 

@@ -117,8 +117,10 @@ class SparkJob:
             "folder": str(self.folder),
             "source": str(self.source),
             "files": "json",
-            # 0: as many as the source has, with its rows in order.
+            # 0: as many as the source has.
             "tasks": 2,
+            # Column by which ForeachBatch gets the rows of a batch.
+            "order": "",
             "options": options,
             "schema": f"id long, origin string, at {kind_of(where.tables['flights']).SPARK_TIME}",
             "seed": seed,

@@ -4,8 +4,9 @@
         [--way foreach] [--minutes 60] [--keep DIR] [--json]
 
 A query of Spark writes upserts and deletions into a table of Paimon with fixed buckets. With `--way foreach`
-the order of the rows decides which one is newer. With `--way source`, Spark's data source writes, and the
-column of `sequence.field` decides; its values are in no order. A tenth of the rows is for a hundred keys.
+the order of the rows decides which one is newer, as `orderBy` gives it. With `--way source`, Spark's data
+source writes, and the column of `sequence.field` decides; its values are in no order. A tenth of the rows is
+for a hundred keys.
 
 Coordinators are killed (SIGKILL) at the failpoints of a commit and at random, the driver of Spark and its
 Python workers at the failpoints of the hooks and at random. Some drivers start again after a reset of their
@@ -62,6 +63,7 @@ SCHEMA: Final = pa.schema(
         pa.field("id", pa.int64(), nullable=False),
         ("value", pa.int64()),
         ("at", pa.int64()),
+        ("place", pa.int64()),
         ("op", pa.string()),
     ]
 )
@@ -79,11 +81,13 @@ class Batch(NamedTuple):
     values: Whole
     at: Whole
     """Values of `sequence.field`, each of them once."""
+    places: Whole
+    """Place of each row among those of all batches."""
     kinds: Whole
 
     def to_arrow(self) -> pa.Table:
         values = pa.array(self.values, mask=self.values == NULL)
-        return pa.table([self.ids, values, self.at, KINDS[self.kinds]], schema=SCHEMA)
+        return pa.table([self.ids, values, self.at, self.places, KINDS[self.kinds]], schema=SCHEMA)
 
 
 class Model:
@@ -110,16 +114,12 @@ class Model:
         # Rows come up to three batches late. No two have the same value.
         at = (numbers + dice.integers(0, 3 * self._rows, self._rows)) * 2**24 + numbers
         kinds = dice.choice(len(KINDS), self._rows, p=SHARES)
-        made = Batch(ids, values, at, kinds)
+        made = Batch(ids, values, at, numbers, kinds)
         self._apply(made)
         return made
 
     def _apply(self, batch: Batch) -> None:
-        order = (
-            batch.at
-            if self._is_ordered
-            else np.arange(self.batches * self._rows, (self.batches + 1) * self._rows)
-        )
+        order = batch.at if self._is_ordered else batch.places
         ranked = np.argsort(order, kind="stable")
         ids = batch.ids[ranked]
         # The last row of each key in the batch.
@@ -158,9 +158,11 @@ class KeyedJob(SparkJob):
     def _given(self, seed: int, cluster: SparkCluster | None) -> dict[str, Any]:
         given = super()._given(seed, cluster)
         own = {
-            "schema": "id long, value long, at long, op string",
+            "schema": "id long, value long, at long, place long, op string",
             "files": "parquet",
             "tasks": 3 if self.way == "source" else 0,
+            # A batch after a reset may have several files, whose order is Spark's.
+            "order": "" if self.way == "source" else "place",
             # Restarts are faults of their own here.
             "stop": 0.0,
         }

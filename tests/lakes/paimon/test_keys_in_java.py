@@ -62,7 +62,7 @@ def filled(folder: Path, seed: int, options: Mapping[str, str], fold: Fold, kind
     return lake, state
 
 
-NULLS: Final = (
+NULLS: Final[tuple[list[Row], list[Row]]] = (
     [(1, "a", 5), (2, "a", None), (3, "a", None), (4, "a", 5), (5, "a", 7), (6, "a", 7)],
     [(1, "b", None), (2, "b", 3), (3, "b", None), (4, "b", None, "-D"), (5, "b", 7), (6, "b", 7, "-D")],
 )
