@@ -94,17 +94,6 @@ def test_batches_that_are_written_before_a_commit_follow_each_other(job: Job, co
 
 
 @pytest.mark.kafka
-def test_a_column_of_the_rows_alone_tells_deletions(job: Job, committed: Any) -> None:
-    lake = keyed(job.folder / "keyed")
-    job.options |= {"table": lake.location, "row.kind.column": "op"}
-    del job.options["event.time.column"]
-    rows = job.rows().selectExpr(*ROWS, "if(id < 18, '+U', '-D') AS op")
-    job.feed("a", 20)
-    run(job, rows=rows)
-    assert committed(lake, 0) == {at % 7: f"v{at}" for at in sorted(range(13, 18), key=lambda at: at % 7)}
-
-
-@pytest.mark.kafka
 def test_spark_alone_writes_a_table_whose_rows_a_column_orders(job: Job, committed: Any) -> None:
     unordered, lake = keyed(job.folder / "keyed"), keyed(job.folder / "ordered", **{"sequence.field": "at"})
     del job.options["event.time.column"]
