@@ -139,8 +139,8 @@ def _refusal_of_order(schema: TableSchema, options: Mapping[str, str]) -> str | 
     of_kinds = options.get(KIND_FIELD)
     if of_kinds in schema.primary_keys:
         return (
-            f"the option {KIND_FIELD} names {of_kinds}, a column of its primary key, so a deletion would have "
-            "another key than its row"
+            f"the option {KIND_FIELD} names {of_kinds}, a column of its primary key, so a deletion would "
+            "have another key than its row"
         )
     if of_kinds is not None and not re.fullmatch(r"STRING|VARCHAR\b.*", types.get(of_kinds, "")):
         return f"the option {KIND_FIELD} names {of_kinds}, which is no column of texts"
