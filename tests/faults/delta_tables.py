@@ -12,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from sluicegate.failpoints.names import Failpoint
 from tests.faults.points import LISTENER_POINTS, UPLOAD_POINTS
+from tests.faults.stores import fetch, place_for_libraries
 from tests.faults.tallies import Tally, tally_of
 from tests.integration.job import SCHEMA
 
@@ -41,7 +42,9 @@ _INSTANT: Final = pa.timestamp("us", tz="UTC")
 def create_table(folder: Path, name: str, schema: pa.Schema = SCHEMA, **options: str) -> Path:
     """Make an append table that is partitioned by `origin`; returns its folder."""
     table = folder / name
-    DeltaTable.create(str(table), _with_instants(schema), partition_by=["origin"], configuration=options)
+    place = place_for_libraries(table)
+    DeltaTable.create(place, _with_instants(schema), partition_by=["origin"], configuration=options)
+    fetch(table)
     return table
 
 
@@ -63,7 +66,7 @@ def _with_instants(schema: pa.Schema) -> pa.Schema:
 def append(table: Path, ids: Collection[int]) -> None:
     """Commit as another product does."""
     rows = pa.table({"id": list(ids), "origin": ["y"] * len(ids), "at": [0] * len(ids)})
-    write_deltalake(str(table), rows.cast(_with_instants(SCHEMA)), mode="append")
+    write_deltalake(place_for_libraries(table), rows.cast(_with_instants(SCHEMA)), mode="append")
 
 
 def reader() -> duckdb.DuckDBPyConnection:
@@ -79,6 +82,7 @@ def reader() -> duckdb.DuckDBPyConnection:
 
 def tally(table: Path, expected: Collection[int], user: str) -> Tally:
     """Compare a table with the ids that it must have."""
+    fetch(table)
     with reader() as duck:
         ids = [
             number for (number,) in duck.table_function("delta_scan", [str(table)]).project("id").fetchall()
@@ -95,6 +99,7 @@ def tally(table: Path, expected: Collection[int], user: str) -> Tally:
 
 def rows(table: Path) -> list[dict[str, Any]]:
     """Return the rows as DuckDB reads them, without the column `at`."""
+    fetch(table)
     with reader() as duck:
         scan = duck.table_function("delta_scan", [str(table)]).project('* EXCLUDE ("at")')
         found: list[dict[str, Any]] = scan.to_arrow_table().to_pylist()
@@ -140,4 +145,5 @@ def _commits(table: Path) -> Iterator[list[dict[str, Any]]]:
 
 
 def _files(table: Path) -> list[Path]:
+    fetch(table / "_delta_log")
     return [path for path in (table / "_delta_log").glob("*.json") if path.stem.isdigit()]

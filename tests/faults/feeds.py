@@ -9,6 +9,7 @@ from typing import TypeVar
 from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.tasks import end
+from sluicegate.lakes.port import LakeUnavailable
 from tests.faults.lives import Deployment
 from tests.faults.tables import Inexact
 from tests.integration.job import Job
@@ -77,23 +78,24 @@ class Feed:
 
     async def again(self, *groups: Sequence[int]) -> Sequence[int]:
         """Write, publish and complete a batch of these ids, one file for each group."""
-        files = await asyncio.to_thread(lambda: [self.job.write_files(group) for group in groups])
+        write = partial(asyncio.to_thread, lambda: [self.job.write_files(group) for group in groups])
+        files = await _insist(write)
         events = [await _insist(partial(self.job.written, each)) for each in files]
         await _insist(partial(self.job.complete, *events))
         return [each for group in groups for each in group]
 
 
 async def _insist(say: Callable[[], Awaitable[T]]) -> T:
-    """Say it until the broker has it, as the hooks do; said twice, only one of the two is named."""
+    """Do it until the broker or the store has it; done twice, only one of the two is named."""
 
     done: list[T] = []
 
     async def attempt() -> str:
         try:
             done.append(await say())
-        except KafkaError as error:
+        except (KafkaError, LakeUnavailable) as error:
             return repr(error)
         return "acknowledged"
 
-    await until(attempt, lambda outcome: outcome == "acknowledged", what="the broker's acknowledgement")
+    await until(attempt, lambda outcome: outcome == "acknowledged", what="an acknowledgement")
     return done[0]

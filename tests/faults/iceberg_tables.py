@@ -1,6 +1,6 @@
 """Iceberg tables for tests of failures, with a catalog in sqlite. They are judged by DuckDB's reader.
 
-The files of a table are in a local folder, or in the bucket of the S3 server that the environment names.
+The catalog is local, wherever the files of its table are.
 """
 
 import json
@@ -17,11 +17,13 @@ import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
 from sluicegate.failpoints.names import Failpoint
+from tests.faults import stores
 from tests.faults.points import LISTENER_POINTS, UPLOAD_POINTS
+from tests.faults.stores import bucket_of, fetch, file_of, mirror_of
 from tests.faults.tallies import Tally, tally_of
+from tests.hdfs import FILE_IO
 from tests.iceberg_duck import duck, duck_on_s3
 from tests.integration.job import SCHEMA
-from tests.s3proxy import BUCKET
 
 LACKING: Final = (
     frozenset(
@@ -56,7 +58,7 @@ def create_table(folder: Path, name: str, schema: pa.Schema = SCHEMA, **options:
             for each in schema
         ]
         made = catalog.create_table(
-            f"{_NAMESPACE}.{name}", pa.schema(fields), location=_location(table), properties=options
+            f"{_NAMESPACE}.{name}", pa.schema(fields), location=_uri(table), properties=options
         )
         with made.update_spec() as update:
             update.add_identity("origin")
@@ -130,7 +132,7 @@ def manifests(table: Path) -> int:
     newest = fields.get("current-snapshot-id")
     for each in fields.get("snapshots", []):
         if each["snapshot-id"] == newest:
-            with _file(table, each["manifest-list"]).open("rb") as file:
+            with file_of(each["manifest-list"], table).open("rb") as file:
                 return sum(1 for _ in fastavro.reader(file))
     return 0
 
@@ -142,37 +144,26 @@ def metadata_location(table: Path) -> str:
     return str(found)
 
 
-def local(location: str) -> Path:
-    """Return the path of a location, which some products write with one slash after the scheme."""
-    return Path("/" + location.removeprefix("file:").lstrip("/"))
-
-
 def _scan(table: Path, location: str) -> duckdb.DuckDBPyRelation:
     """Return the rows of the metadata at a location."""
-    if _bucket(table) is None:
-        return duck().table_function("iceberg_scan", [str(local(location))])
-    return duck_on_s3(os.environ).table_function("iceberg_scan", [location])
+    if bucket_of(table) is not None:
+        return duck_on_s3(os.environ).table_function("iceberg_scan", [location])
+    fetch(table)
+    path = file_of(location, table)
+    if mirror_of(table) is None:
+        return duck().table_function("iceberg_scan", [str(path)])
+    # The metadata names the files of the cluster. The reader looks for them in the mirror.
+    version = path.name.removesuffix(".metadata.json")
+    return duck().sql(f"FROM iceberg_scan('{table}', version = '{version}', allow_moved_paths = true)")
 
 
-def _bucket(table: Path) -> Path | None:
-    """Return the folder of the S3 server's bucket with the table, None for a local table."""
-    return next(
-        (each for each in table.parents if each.parent.name == "objects" and each.name == BUCKET), None
-    )
-
-
-def _location(table: Path) -> str:
-    bucket = _bucket(table)
-    return table.as_uri() if bucket is None else f"s3://{bucket.name}/{table.relative_to(bucket)}"
-
-
-def _file(table: Path, location: str) -> Path:
-    bucket = _bucket(table)
-    return local(location) if bucket is None else bucket.parent / location.removeprefix("s3://")
+def _uri(table: Path) -> str:
+    found = stores.location(table)
+    return found if "://" in found else table.as_uri()
 
 
 def _metadata(table: Path, location: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(_file(table, location).read_bytes())
+    found: dict[str, Any] = json.loads(file_of(location, table).read_bytes())
     return found
 
 
@@ -187,13 +178,13 @@ def _database(table: Path) -> Path:
 
 def catalog_of(table: Path) -> SqlCatalog:
     """Return the catalog of a table."""
-    access = {}
-    if _bucket(table) is not None:
+    access = FILE_IO if mirror_of(table) is not None else {}
+    if bucket_of(table) is not None:
         access = {
             "s3.endpoint": os.environ["AWS_ENDPOINT_URL"],
             "s3.access-key-id": os.environ["AWS_ACCESS_KEY_ID"],
             "s3.secret-access-key": os.environ["AWS_SECRET_ACCESS_KEY"],
             "s3.region": os.environ["AWS_REGION"],
         }
-    warehouse = _location(table.parents[1] / ".")
+    warehouse = _uri(table.parents[1])
     return SqlCatalog("default", uri=f"sqlite:///{_database(table)}", warehouse=warehouse, **access)

@@ -18,6 +18,7 @@ from sluicegate.cli.local.process import ChildProcess, free_port
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import LOG_VARIABLE, VARIABLE
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
+from tests.faults.stores import location
 from tests.faults.tables import FORMATS, create_table, kind_of
 from tests.integration.job import PARTITIONS
 from tests.integration.waiting import until
@@ -47,7 +48,7 @@ class Deployment:
     lake: str = "paimon"
     """Format of the tables."""
     store: Path | None = None
-    """Folder of the bucket of an S3 server that the environment names; None: tables are local folders."""
+    """Folder of a store (stores.py) in which tables are made; None: in the deployment's own folder."""
     compacted: bool = False
     """Whether another process compacts the tables."""
     state_record_interval: str = "10m"
@@ -66,7 +67,7 @@ class Deployment:
         self.tables = {
             name: create_table(folder, name, self.lake, **self.table_options) for name in self.streams
         }
-        """Folder of each table. Objects of the S3 server are files, too."""
+        """Folder of each table, as readers look at it."""
 
     async def prepare(self) -> None:
         """Make the topics."""
@@ -78,8 +79,7 @@ class Deployment:
 
     def location(self, stream: str) -> str:
         """The table of a stream as settings name it."""
-        table = self.tables[stream]
-        return str(table) if self.store is None else f"s3://{self.store.name}/{table.relative_to(self.store)}"
+        return location(self.tables[stream])
 
     def options(self, stream: str) -> Mapping[str, str]:
         """The options of the format's adapter for the table of a stream."""

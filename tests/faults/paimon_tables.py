@@ -10,6 +10,7 @@ import pyarrow as pa
 from pypaimon import CatalogFactory, Schema
 
 from tests.faults.points import LISTENER_POINTS, UPLOAD_POINTS
+from tests.faults.stores import fetch, place_for_libraries
 from tests.faults.tallies import Tally, tally_of
 from tests.integration.job import SCHEMA
 from tests.lakes.paimon.independent_reader import read_table
@@ -22,11 +23,13 @@ SPARK_TIME: Final = "timestamp_ntz"
 
 def create_table(folder: Path, name: str, schema: pa.Schema = SCHEMA, **options: str) -> Path:
     """Make an append table that is partitioned by `origin`; return its folder."""
-    catalog = CatalogFactory.create({"warehouse": str(folder)})
+    catalog = CatalogFactory.create({"warehouse": place_for_libraries(folder)})
     catalog.create_database("db", ignore_if_exists=True)
     made = Schema.from_pyarrow_schema(schema, partition_keys=["origin"], options={"bucket": "-1", **options})
     catalog.create_table(f"db.{name}", made, ignore_if_exists=False)
-    return folder / "db.db" / name
+    table = folder / "db.db" / name
+    fetch(table)
+    return table
 
 
 def owns(table: Path) -> bool:
@@ -55,6 +58,7 @@ def append(table: Path, ids: Collection[int]) -> None:
 
 def tally(table: Path, expected: Collection[int], user: str, *, compacted: bool = False) -> Tally:
     """Compare a table with the ids that it must have. Raises TableDamaged."""
+    fetch(table)
     contents = read_table(table, compacted=compacted)
     ids = contents.rows["id"].to_pylist() if contents.rows.num_rows else []
     decisions = [commit.identifier for commit in contents.commits if commit.user == user]
@@ -73,17 +77,19 @@ def rows(table: Path) -> list[dict[str, Any]]:
 
 def _opened(table: Path) -> Any:
     """Open the table with pypaimon."""
-    catalog = CatalogFactory.create({"warehouse": str(table.parents[1])})
+    catalog = CatalogFactory.create({"warehouse": place_for_libraries(table.parents[1])})
     return catalog.get_table(f"{table.parent.name.removesuffix('.db')}.{table.name}")
 
 
 def schemas(table: Path) -> int:
     """Return the number of schemas."""
+    fetch(table / "schema")
     return sum(path.name.removeprefix("schema-").isdigit() for path in (table / "schema").iterdir())
 
 
 def head(table: Path) -> int:
     """Return the number of the newest snapshot, 0 if there is none."""
+    fetch(table / "snapshot")
     names = [path.name for path in (table / "snapshot").glob("snapshot-*")]
     return max((int(name.removeprefix("snapshot-")) for name in names), default=0)
 
@@ -93,6 +99,7 @@ def manifests(table: Path) -> int:
     number = head(table)
     if not number:
         return 0
+    fetch(table / "manifest")
     newest = json.loads((table / "snapshot" / f"snapshot-{number}").read_bytes())
     found = 0
     for kind in ("base", "delta"):

@@ -8,11 +8,13 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import ClassVar, Final, Self
 
 from sluicegate.cli.local.process import ChildProcess
+from sluicegate.cli.local.servers import EmbeddedHdfs
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.writer_hooks.options import TABLE_PREFIX
 from tests.faults.lives import Deployment, Life
@@ -257,6 +259,20 @@ class Campaign:
         self.life.kill()
         self.life = self.job.where.start()
 
+    async def cluster_killed(self, cluster: EmbeddedHdfs) -> None:
+        """A cluster of HDFS that is killed while writers and coordinator work, and starts again."""
+        self.job.ask_for(2 * STEP)
+        await asyncio.sleep(self.random.uniform(0.0, 1.5))  # time: any moment of a checkpoint
+        cluster.kill()
+        await asyncio.to_thread(cluster.start)
+
+        def caught_up() -> bool:
+            if self.program is None or self.program.is_over:
+                self.start()
+            return self.job.committed >= self.job.target
+
+        await until(caught_up, log=self.job.log_file, what="all rows")
+
     async def end(self) -> None:
         """Let the driver write all that was asked for, and end."""
         self.job.settings.with_name("done").touch()
@@ -280,8 +296,16 @@ DRIVER_FAULTS: Final[Mapping[str, Callable[[Campaign], Awaitable[None]]]] = {
 }
 
 
-async def drivers_hurt(make: Maker, rounds: int, random: Random) -> Counter[str]:
-    """Let each kind of fault happen so often, in a random order; return how often which. Raises Inexact."""
+async def drivers_hurt(
+    make: Maker, rounds: int, random: Random, cluster: EmbeddedHdfs | None = None
+) -> Counter[str]:
+    """Let each kind of fault happen so often, in a random order; return how often which. Raises Inexact.
+
+    `cluster`: the one that has the table is killed, too.
+    """
     where: Deployment = await make()
     campaign = Campaign(PlainJob(where, Tickets(where), {}), where.start(), random)
-    return await campaign.run(DRIVER_FAULTS, rounds)
+    faults = dict(DRIVER_FAULTS)
+    if cluster is not None:
+        faults["NameNode killed"] = partial(Campaign.cluster_killed, cluster=cluster)
+    return await campaign.run(faults, rounds)

@@ -13,7 +13,7 @@ from pyiceberg.table import StaticTable
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import CutReverted, StreamCommand
 from sluicegate.lakes.drafts import COORDINATOR, stated_draft
-from tests.faults import iceberg_tables, tables
+from tests.faults import iceberg_tables, stores, tables
 from tests.integration.conftest import LAKES, Place, place_of
 from tests.integration.coordinator import running
 from tests.integration.job import make_topics, read_events
@@ -105,11 +105,11 @@ async def test_metadata_of_a_table_that_was_renamed_is_no_draft_of_its_successor
 def list_newest_alone(table: Path) -> None:
     """Let the table's metadata have no history, as a catalog answers it that keeps versions of its own."""
     before = iceberg_tables.metadata_location(table)
-    fields = json.loads(iceberg_tables.local(before).read_bytes())
+    fields = json.loads(stores.local(before).read_bytes())
     newest = [each for each in fields["snapshots"] if each["snapshot-id"] == fields["current-snapshot-id"]]
     fields |= {"snapshots": newest, "snapshot-log": [], "metadata-log": []}
     after = f"{before.rpartition('/')[0]}/99999-{uuid4()}.metadata.json"
-    iceberg_tables.local(after).write_text(json.dumps(fields))
+    stores.local(after).write_text(json.dumps(fields))
     with closing(sqlite3.connect(table.parents[1] / iceberg_tables.DATABASE)) as connection, connection:
         connection.execute("UPDATE iceberg_tables SET metadata_location = ?", (after,))
 

@@ -1,7 +1,8 @@
 """A campaign of real kills: every table must be exact, and every failpoint must have been reached.
 
     python -m tools.bench.faults [--format paimon] [--store local] [--kills 200] [--seed 1] [--spark 12]
-        [--executors 12] [--compactions 32] [--parts scenes,servers,first,spark,executors,compaction]
+        [--executors 12] [--compactions 32] [--cluster 10] [--python 3]
+        [--parts scenes,servers,first,spark,executors,compaction,cluster,python]
 
 Kafka, Valkey, the coordinators and Spark are processes of their own. The coordinator is killed (SIGKILL, by
 itself) at each failpoint of an ordinary commit in a stream's very first commit and in later ones, and at the
@@ -9,20 +10,21 @@ rarer places in scenes that lead there (tools/bench/scenes.py); broker and state
 outside, Spark's Python workers and driver at the hooks' failpoints and at random. Whatever happens, the table
 in the end is read by a reader that shares no code with any writer: our own for Paimon, DuckDB for the
 other formats. With `--store s3proxy` the tables are in a real S3 server, and the reader looks at the files in
-which that server keeps its objects. Prints how often each failpoint was reached and how often a process was
-killed there; the last line is JSON.
+which that server keeps its objects. With `--store hdfs` they are in a real cluster, of which a mirror is made
+before each reading. Then the NameNode is killed, too, as are drivers and writers in plain Python. In the end
+the format's Java library reads all tables from the cluster itself. Prints how often each failpoint was
+reached and how often a process was killed there; the last line is JSON.
 """
 
 import argparse
 import asyncio
 import json
-import os
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -32,16 +34,24 @@ from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import read_actions, read_hits
 from tests.faults.compactor import KINDS, Compactor, compactor, verify
 from tests.faults.feeds import Feed
+from tests.faults.javas import read_by_java
 from tests.faults.lives import Deployment
+from tests.faults.pythons import drivers_hurt
 from tests.faults.rolling import AGAIN, COMMIT, ONCE, PUBLISH, START, Plan, conclude, roll, strike
 from tests.faults.scenes import Maker, lake_fails
+from tests.faults.stores import HDFS, LOCAL, STORES, Store, opened
 from tests.faults.tables import FORMATS, Inexact, tally
-from tests.s3proxy import s3_server
-from tools.bench.scenes import OF_PAIMON, SCENES, broker_killed, partitions_move, redis_killed, redis_slow
+from tools.bench.scenes import (
+    OF_PAIMON,
+    SCENES,
+    broker_killed,
+    cluster_killed,
+    partitions_move,
+    redis_killed,
+    redis_slow,
+)
 from tools.bench.spark_kills import executors_killed, spark_killed
 
-LOCAL = "local"
-STORES = (LOCAL, "s3proxy")
 EPISODE = 16
 """Kills of one stream's coordinator, before its table is read and another stream begins."""
 
@@ -54,10 +64,9 @@ class Campaign:
         root: Path,
         kafka: EmbeddedKafka,
         valkey: EmbeddedValkey,
-        store: Path | None,
+        store: Store,
         options: argparse.Namespace,
     ) -> None:
-        """`store`: folder of the bucket of the S3 server; None: tables are local folders."""
         self.root = root
         self.store = store
         self.lake: str = options.format
@@ -71,17 +80,17 @@ class Campaign:
         self.hits = root / "hits"
         self.kills: Counter[str] = Counter()
         """By process."""
-        self.tables = 0
+        self.tables: list[Path] = []
         self.missed: list[str] = []
         self.others: Counter[str] = Counter()
         """Counts of other events."""
 
     async def make(self, **differing: Any) -> Deployment:
         """A deployment with topics and tables of its own."""
-        kind = {"lake": self.lake, "store": self.store, "redis": self.valkey.url, "hits": self.hits}
+        kind = {"lake": self.lake, "store": self.store.folder, "redis": self.valkey.url, "hits": self.hits}
         where = Deployment(self.kafka.bootstrap, self.root, **{**kind, **differing})
         await where.prepare()
-        self.tables += len(where.streams)
+        self.tables += where.tables.values()
         return where
 
     async def roll(self, plans: list[Plan], chance: Random | None = None) -> None:
@@ -93,7 +102,7 @@ class Campaign:
     def note(self, what: str) -> None:
         """Say how far it is."""
         print(
-            f"{time.strftime('%H:%M:%S')} {self.kills.total()} kills, {self.tables} tables: {what}",
+            f"{time.strftime('%H:%M:%S')} {self.kills.total()} kills, {len(self.tables)} tables: {what}",
             flush=True,
         )
 
@@ -208,6 +217,37 @@ async def compaction(campaign: Campaign) -> None:
                 left -= len(plans)
 
 
+async def cluster(campaign: Campaign) -> None:
+    """The NameNode, during commits."""
+    found = campaign.store.cluster
+    if found is None:
+        raise SystemExit("the part cluster needs --store hdfs")
+    campaign.kills.update(
+        await cluster_killed(campaign.make, found, campaign.options.cluster, campaign.random)
+    )
+    campaign.note("NameNode killed")
+
+
+_KILLED: Final = {
+    "driver killed at a place": "driver",
+    "driver killed at random": "driver",
+    "replay": "driver",
+    "writer killed": "writer",
+    "coordinator killed": "coordinator",
+    "NameNode killed": "NameNode",
+}
+"""Process that is killed, by the kind of fault."""
+
+
+async def python(campaign: Campaign) -> None:
+    """A driver in plain Python and its writers, the coordinator, and the NameNode, if there is one."""
+    done = await drivers_hurt(campaign.make, campaign.options.python, campaign.random, campaign.store.cluster)
+    for kind, count in done.items():
+        kinds, name = (campaign.kills, _KILLED[kind]) if kind in _KILLED else (campaign.others, kind)
+        kinds[name] += count
+    campaign.note(f"drivers and writers in plain Python: {dict(done)}")
+
+
 PARTS: dict[str, Callable[[Campaign], Awaitable[None]]] = {
     "scenes": scenes,
     "servers": servers,
@@ -215,7 +255,11 @@ PARTS: dict[str, Callable[[Campaign], Awaitable[None]]] = {
     "spark": spark,
     "executors": executors,
     "compaction": compaction,
+    "cluster": cluster,
+    "python": python,
 }
+_OF_HDFS: Final = ("cluster", "python")
+"""Its parts if none are named. With local tables, drivers in plain Python have tools.bench.ways_in."""
 
 
 async def later_commits(campaign: Campaign, kills: int) -> None:
@@ -233,19 +277,10 @@ def parts_of(options: argparse.Namespace) -> list[str]:
     """The parts that were asked for, or all that the format and the store have; none for `none`."""
     if options.parts:
         return [part for part in str(options.parts).split(",") if part != "none"]
+    if options.store == HDFS:
+        return [*_OF_HDFS]
     own = options.format == "paimon" and options.store == LOCAL
-    return [part for part in PARTS if part != "compaction" or own]
-
-
-@contextmanager
-def bucket(store: str) -> Iterator[Path | None]:
-    """Give the folder of a bucket of an S3 server, which the environment names then; None without one."""
-    if store == LOCAL:
-        yield None
-        return
-    with s3_server() as server:
-        os.environ.update(server.environment())
-        yield server.bucket
+    return [part for part in PARTS if part not in _OF_HDFS and (part != "compaction" or own)]
 
 
 async def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -255,12 +290,13 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         tempfile.TemporaryDirectory() as name,
         EmbeddedKafka() as kafka,
         EmbeddedValkey() as valkey,
-        bucket(options.store) as store,
+        opened(options.store) as store,
     ):
         campaign = Campaign(Path(name), kafka, valkey, store, options)
         for part in parts_of(options):
             await PARTS[part](campaign)
         await later_commits(campaign, options.kills)
+        judged = read_by_java(options.format, campaign.tables, Path(name)) if store.cluster else 0
         reached = read_hits(str(campaign.hits))
         killed = read_actions(str(campaign.hits), "kill")
         for point in Failpoint:
@@ -271,7 +307,8 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
             "kills": campaign.kills.total(),
             "by_process": dict(campaign.kills),
             "at_failpoints": killed.total(),
-            "tables": campaign.tables,
+            "tables": len(campaign.tables),
+            "rows_read_by_java": judged,
             "others": campaign.others,
             "missing": 0,
             "doubled": 0,
@@ -292,13 +329,16 @@ def main() -> None:
     parser.add_argument("--spark", type=int, default=12, help="kills of the part spark")
     parser.add_argument("--executors", type=int, default=12, help="kills of the part executors")
     parser.add_argument("--compactions", type=int, default=32, help="kills of the part compaction")
+    parser.add_argument("--cluster", type=int, default=10, help="kills of the part cluster")
+    parser.add_argument("--python", type=int, default=3, help="rounds of the part python")
     parser.add_argument("--parts", default="", help=f"of {','.join(PARTS)}, or none; default: all")
     parser.add_argument("--format", choices=sorted(FORMATS), default="paimon")
     parser.add_argument("--store", choices=STORES, default=LOCAL)
     options = parser.parse_args()
     found = asyncio.run(run(options))
     print(json.dumps(found), flush=True)
-    sys.exit(1 if found["never_reached"] and not options.parts else 0)
+    has_all = not options.parts and options.store != HDFS
+    sys.exit(1 if found["never_reached"] and has_all else 0)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from sluicegate.cli.local.jars import find_java
 from sluicegate.cli.local.process import LOOPBACK, ChildProcess, free_port
 from sluicegate.cli.local.servers import EmbeddedKafka
-from tests.faults import iceberg_tables
+from tests.faults import iceberg_tables, stores
 from tools.bench.common import machine, quantiles, report, rows
 from tools.bench.jvm import CONNECT, compiled
 from tools.bench.lakes import Table, Watch, make_table
@@ -276,7 +276,7 @@ class Sink:
 
 def _name_by_path(table: Table) -> None:
     """Let the catalog name the metadata by its path: the benchmark's local files know no other name of it."""
-    path = str(iceberg_tables.local(iceberg_tables.metadata_location(table.folder)))
+    path = str(stores.local(iceberg_tables.metadata_location(table.folder)))
     database = table.folder.parents[1] / iceberg_tables.DATABASE
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.execute("UPDATE iceberg_tables SET metadata_location = ?", (path,))

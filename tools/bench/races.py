@@ -8,8 +8,8 @@ that was asked, ask again unless it was published. There are two pauses of some 
 come in between: one of random length between the question and the building of the commit, and a failpoint
 right before the step that decides it. After each round the table is read by a reader that shares no code
 with any writer: our own for Paimon, DuckDB for the other formats. The store `s3proxy` is a real S3
-server; the reader looks at the files in which it keeps its objects. One line of JSON for each format and
-store.
+server; the reader looks at the files in which it keeps its objects. `hdfs` is a real cluster, of which the
+reader gets a mirror. One line of JSON for each format and store.
 """
 
 import argparse
@@ -22,23 +22,20 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.failpoints.points import VARIABLE, arm_from
 from sluicegate.lakes.port import Absent, CommitRequest, Found, OutcomeUnknown, Published
 from sluicegate.lakes.registry import adapter
+from tests.faults.stores import LOCAL, STORES, Store, location, opened
 from tests.faults.tables import create_table, kind_of, tally
 from tests.integration.job import Job
 from tests.lakes.outcomes import is_refused
-from tests.s3proxy import s3_server
 
 ROOT = Path(__file__).parents[2]
 USER = "racer"
-LOCAL: Final = "local"
-STORES: Final = (LOCAL, "s3proxy")
 
 
 def work(folder: Path) -> Counter[str]:
@@ -78,17 +75,18 @@ def work(folder: Path) -> Counter[str]:
     return outcomes
 
 
-async def race(folder: Path, lake: str, bucket: Path | None, options: argparse.Namespace) -> Counter[str]:
+async def race(folder: Path, lake: str, store: Store, options: argparse.Namespace) -> Counter[str]:
     """One round with a table of its own. Exits if the table is not exact."""
-    table = create_table(folder if bucket is None else bucket / uuid.uuid4().hex, "flights", lake)
-    location = str(table) if bucket is None else f"s3://{bucket.name}/{table.relative_to(bucket)}"
+    place = folder if store.folder is None else store.folder / uuid.uuid4().hex
+    table = create_table(place, "flights", lake)
     of_adapter = dict(kind_of(table).options(table))
-    job = Job("", None, "flights", location, lake=lake, lake_options=of_adapter)  # type: ignore[arg-type]
+    where = location(table)
+    job = Job("", None, "flights", where, lake=lake, lake_options=of_adapter)  # type: ignore[arg-type]
     events = await asyncio.to_thread(
         lambda: [job.write_files([number]).model_dump_json() for number in range(options.ids)]
     )
     (folder / "events").write_text("\n".join(events))
-    given = {"format": lake, "table": location, "options": of_adapter, "pause": options.pause}
+    given = {"format": lake, "table": where, "options": of_adapter, "pause": options.pause}
     (folder / "work").write_text(json.dumps(given))
     outcomes = sum(await compete(folder, options), Counter[str]())
     found = tally(table, range(options.ids), USER)
@@ -119,18 +117,18 @@ async def compete(folder: Path, options: argparse.Namespace) -> list[Counter[str
     return [Counter(json.loads(out.splitlines()[-1])) for out, _ in printed]
 
 
-async def run(lake: str, store: str, bucket: Path | None, options: argparse.Namespace) -> dict[str, Any]:
-    """All rounds of one format in one store."""
+async def run(lake: str, name: str, store: Store, options: argparse.Namespace) -> dict[str, Any]:
+    """All rounds of one format in the store of a name."""
     started = time.monotonic()
     outcomes: Counter[str] = Counter()
     for number in range(options.rounds):
-        with tempfile.TemporaryDirectory() as name:
-            found = await race(Path(name), lake, bucket, options)
+        with tempfile.TemporaryDirectory() as folder:
+            found = await race(Path(folder), lake, store, options)
         print(f"round {number + 1}: {dict(found)}", flush=True)
         outcomes.update(found)
     return {
         "format": lake,
-        "store": store,
+        "store": name,
         "rounds": options.rounds,
         "processes": options.processes,
         "commits": options.rounds * options.ids,
@@ -155,15 +153,10 @@ def main() -> None:
     if options.work:
         print(json.dumps(work(options.work)), flush=True)
         return
-    with ExitStack() as stack:
-        for store in options.stores.split(","):
-            bucket = None
-            if store != LOCAL:
-                server = stack.enter_context(s3_server())
-                os.environ.update(server.environment())
-                bucket = server.bucket
+    for name in options.stores.split(","):
+        with opened(name) as store:
             for lake in options.formats.split(","):
-                print(json.dumps(asyncio.run(run(lake, store, bucket, options))), flush=True)
+                print(json.dumps(asyncio.run(run(lake, name, store, options))), flush=True)
 
 
 if __name__ == "__main__":

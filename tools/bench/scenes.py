@@ -6,6 +6,7 @@ that the tests run, too.
 
 import asyncio
 import signal
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -14,11 +15,11 @@ from random import Random
 from typing import Final
 from urllib.parse import urlsplit
 
-from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
+from sluicegate.cli.local.servers import EmbeddedHdfs, EmbeddedKafka, EmbeddedValkey
 from sluicegate.failpoints.names import Failpoint
 from tests.faults.feeds import Feed
-from tests.faults.lives import Deployment, Life
-from tests.faults.rolling import Plan, conclude, exact
+from tests.faults.lives import Deployment, Life, joined
+from tests.faults.rolling import PUBLISH, Plan, conclude, exact
 from tests.faults.scenes import Maker, conflict, frozen, killed, reached, reverted
 from tests.faults.tables import Inexact, head, rows_told
 from tests.integration.job import read_ids
@@ -183,6 +184,45 @@ async def broker_killed(make: Maker, kafka: EmbeddedKafka, rounds: int) -> int:
         await exact(where, [feed], life)
         life.end()
     return rounds
+
+
+async def cluster_killed(make: Maker, cluster: EmbeddedHdfs, rounds: int, random: Random) -> Counter[str]:
+    """The NameNode is killed at a place of a commit, with its data nodes, and started again; how often what.
+
+    It is dead before the coordinator goes on, or dies at any moment of what follows. In every third round the
+    coordinator is killed with it.
+    """
+    where: Deployment = await make()
+    done: Counter[str] = Counter()
+    places = random.choices([point for point in PUBLISH if point not in where.lacking], k=rounds)
+    halts = [(where.folder / f"halt-{number}", where.folder / f"go-{number}") for number in range(rounds)]
+    rules = joined(
+        [f"{point}=hang:{go}?{halt}" for point, (halt, go) in zip(places, halts, strict=True)],
+    )
+    async with Feed(where) as feed:
+        life = where.start(rules)
+        for number, (halt, go) in enumerate(halts):
+            await feed.batch()
+            halt.touch()
+            await feed.batch()
+            await until(lambda halt=halt: not halt.exists(), by=life, log=life.log_file, what=places[number])
+            if number % 2:
+                go.touch()
+                await asyncio.sleep(random.uniform(0.0, 0.05))  # time: any moment of the commit
+            cluster.kill()
+            go.touch()
+            done["NameNode"] += 1
+            if number % 3 == 2:
+                life.kill()
+                done["coordinator"] += 1
+                life = where.start(rules)
+            # Its writers meet the dead cluster, too.
+            batch = asyncio.create_task(feed.batch())
+            await asyncio.to_thread(cluster.start)
+            await batch
+            await exact(where, [feed], life)
+        life.end()
+    return done
 
 
 async def redis_killed(make: Maker, valkey: EmbeddedValkey, rounds: int) -> int:
