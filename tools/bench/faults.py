@@ -1,7 +1,7 @@
 """A campaign of real kills: every table must be exact, and every failpoint must have been reached.
 
     python -m tools.bench.faults [--format paimon] [--store local] [--kills 200] [--seed 1] [--spark 12]
-        [--executors 12] [--compactions 32] [--cluster 10] [--python 3]
+        [--executors 12] [--compactions 32] [--cluster 8] [--python 2]
         [--parts scenes,servers,first,spark,executors,compaction,cluster,python]
 
 Kafka, Valkey, the coordinators and Spark are processes of their own. The coordinator is killed (SIGKILL, by
@@ -329,8 +329,8 @@ def main() -> None:
     parser.add_argument("--spark", type=int, default=12, help="kills of the part spark")
     parser.add_argument("--executors", type=int, default=12, help="kills of the part executors")
     parser.add_argument("--compactions", type=int, default=32, help="kills of the part compaction")
-    parser.add_argument("--cluster", type=int, default=10, help="kills of the part cluster")
-    parser.add_argument("--python", type=int, default=3, help="rounds of the part python")
+    parser.add_argument("--cluster", type=int, default=8, help="kills of the part cluster")
+    parser.add_argument("--python", type=int, default=2, help="rounds of the part python")
     parser.add_argument("--parts", default="", help=f"of {','.join(PARTS)}, or none; default: all")
     parser.add_argument("--format", choices=sorted(FORMATS), default="paimon")
     parser.add_argument("--store", choices=STORES, default=LOCAL)
