@@ -1,18 +1,49 @@
 """A real cluster of HDFS for tests, with the access of other products to it."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from pyarrow.fs import FSSpecHandler, PyFileSystem
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from sluicegate.cli.local.jars import find_java, hdfs_jars
-from sluicegate.cli.local.process import ChildProcess
-from sluicegate.cli.local.servers import EmbeddedHdfs
+from sluicegate.cli.local.process import LOOPBACK, ChildProcess
+from sluicegate.cli.local.servers import EmbeddedHdfs, EmbeddedServer
 
 FILE_IO: Final = {"py-io-impl": "tests.hdfs.HdfsFileIO"}
 """Property of a catalog with which pyiceberg reads and writes `hdfs://`."""
+_DATA_NODE: Final = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 _ADMIN: Final = "org.apache.hadoop.hdfs.tools.DFSAdmin"
+
+
+class DataNode(EmbeddedServer):
+    """One more data node of a cluster, in a process of its own, so that it alone is frozen or slow."""
+
+    name: ClassVar[str] = "data node"
+    ready_text: ClassVar[str] = "successfully registered with NN"
+    start_seconds: ClassVar[float] = 600.0
+    stop_seconds: ClassVar[float] = 60.0
+    poll_seconds: ClassVar[float] = 0.05
+
+    def __init__(self, cluster: EmbeddedHdfs) -> None:
+        super().__init__()
+        self._cluster = cluster
+
+    def _prepare(self) -> Sequence[str]:
+        settings = {
+            "fs.defaultFS": self._cluster.uri,
+            "dfs.datanode.data.dir": str(self.data_dir / "data"),
+            "dfs.datanode.address": f"{LOOPBACK}:{self.port}",
+            "dfs.datanode.http.address": f"{LOOPBACK}:0",
+            "dfs.datanode.ipc.address": f"{LOOPBACK}:0",
+        }
+        options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]
+        class_path = ":".join(str(jar) for jar in hdfs_jars())
+        command = [str(find_java().executable), *options, "-cp", class_path, _DATA_NODE]
+        for key, value in settings.items():
+            command += ["-D", f"{key}={value}"]
+        return command
 
 
 class HdfsFileIO(PyArrowFileIO):

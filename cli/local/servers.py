@@ -484,7 +484,7 @@ def valkey_binary() -> Path:
 
 
 class EmbeddedHdfs(EmbeddedServer):
-    """HDFS without replication. Who starts it is its superuser; clients need no password.
+    """HDFS with each block on each data node. Who starts it is its superuser; clients need no password.
 
     A kill ends NameNode and data nodes at once. `settings` are those of Hadoop.
     """
@@ -495,6 +495,17 @@ class EmbeddedHdfs(EmbeddedServer):
     stop_seconds: ClassVar[float] = 60.0
     poll_seconds: ClassVar[float] = 0.05
 
+    def __init__(
+        self,
+        data_dir: Path | None = None,
+        port: int | None = None,
+        settings: Mapping[str, str] | None = None,
+        *,
+        data_nodes: int = 1,
+    ) -> None:
+        super().__init__(data_dir, port, settings)
+        self._data_nodes = data_nodes
+
     @property
     def uri(self) -> str:
         """Address of the NameNode, `hdfs://host:port`."""
@@ -504,7 +515,7 @@ class EmbeddedHdfs(EmbeddedServer):
         java, data = find_java(), self.data_dir / "data"
         settings = {
             "hdfs.minidfs.basedir": str(data),
-            "dfs.replication": "1",
+            "dfs.replication": str(self._data_nodes),
             "dfs.permissions.enabled": "true",
             "dfs.namenode.fs-limits.min-block-size": "4096",
             **self._settings,
@@ -514,7 +525,7 @@ class EmbeddedHdfs(EmbeddedServer):
         command += [
             "org.apache.hadoop.test.MiniDFSClusterManager",
             "-datanodes",
-            "1",
+            str(self._data_nodes),
             "-nnport",
             str(self.port),
         ]

@@ -44,14 +44,14 @@ class Store:
 
 
 @contextmanager
-def opened(name: str) -> Iterator[Store]:
-    """Give a store, with its server. The environment names that of S3."""
+def opened(name: str, *, data_nodes: int = 1) -> Iterator[Store]:
+    """Give a store, with its server. The environment names that of S3. `data_nodes`: those of HDFS."""
     if name == S3:
         with s3_server() as server:
             os.environ.update(server.environment())
             yield Store(server.bucket)
     elif name == HDFS:
-        with TemporaryDirectory() as folder, EmbeddedHdfs() as cluster:
+        with TemporaryDirectory() as folder, EmbeddedHdfs(data_nodes=data_nodes) as cluster:
             yield Store(mirror(Path(folder) / "mirror", cluster), cluster)
     else:
         yield Store()
@@ -73,8 +73,8 @@ def location(path: Path) -> str:
 
 def place_for_libraries(path: Path) -> str:
     """Return the place at which a library makes or changes a table. In S3 these are the server's files."""
-    root = mirror_of(path)
-    return str(path) if root is None else f"{_address(root)}/{path.relative_to(root)}"
+    found = cluster_path(path)
+    return str(path) if found is None else "".join(found)
 
 
 def file_of(location: str, table: Path) -> Path:
@@ -101,15 +101,22 @@ def bucket_of(path: Path) -> Path | None:
     )
 
 
+def cluster_path(path: Path) -> tuple[str, str] | None:
+    """Return the address of the cluster and the path there, None for a path outside of mirrors."""
+    root = mirror_of(path)
+    return None if root is None else (_address(root), f"/{path.relative_to(root)}")
+
+
 def fetch(path: Path) -> None:
     """Make a file or a folder of a mirror equal to that of the cluster; do nothing outside of mirrors.
 
     It waits for a cluster that does not answer. Files that are still open are left out.
     """
-    root = mirror_of(path)
-    if root is None:
+    found = cluster_path(path)
+    if found is None:
         return
-    name, client = f"/{path.relative_to(root)}", _client(_address(root))
+    address, name = found
+    root, client = Path(str(path).removesuffix(name)), _client(address)
 
     def outcome() -> str:
         try:

@@ -15,7 +15,7 @@ from tools.bench.kafka_connect import ROWS, Commit, delays, messages, origins_of
 from tools.bench.tables import DOCS, MAKERS, filled
 
 
-@pytest.mark.parametrize("name", ["kafka_connect", "last_event"])
+@pytest.mark.parametrize("name", ["kafka_connect", "last_event", "last_event_hdfs"])
 def test_a_benchmark_on_the_page_has_a_table(name: str) -> None:
     assert name in {each.name for each in BENCHMARKS}
     assert name in MAKERS

@@ -32,20 +32,21 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 _FORMATS: Final = "paimon,iceberg,delta"
-_STORES: Final = "local,s3proxy"
+_STORES: Final = "local,s3proxy,hdfs"
 _MERGING: Final = "paimon,iceberg"
 """Formats with manifests."""
 
 
 def _faults(lake: str, store: str, kills: int) -> Benchmark:
-    """Return a campaign of kills: of coordinators, drivers and executors, in S3 of coordinators alone."""
-    where = f"--format {lake} --store {store}"
+    """Return a campaign of kills, whose parts depend on the store."""
+    where, name = f"--format {lake} --store {store}", f"faults_{lake}"
+    full, short = f"{where} --kills {kills}", f"{where} --kills 3 --parts none"
     if store == "local":
-        full = f"{where} --kills {kills} --parts first,spark,executors --spark 30 --executors 30"
+        full += " --parts first,spark,executors --spark 30 --executors 30"
+    elif store == "s3proxy":
+        full, name = f"{full} --parts none", f"{name}_s3"
     else:
-        full = f"{where} --kills {kills} --parts none"
-    name = f"faults_{lake}" if store == "local" else f"faults_{lake}_s3"
-    short = f"{where} --kills 3 --parts none"
+        short, name = f"{where} --kills 3 --parts cluster --cluster 2", f"{name}_{store}"
     return Benchmark(name, "faults", _words(full), _words(short), optional=True)
 
 
@@ -86,6 +87,9 @@ BENCHMARKS: Final = (
         "last_event",
         _words(f"--formats {_FORMATS} --json"),
         _words(f"--formats {_FORMATS} --files 10 1000 --rounds 5 --json"),
+    ),
+    Benchmark(
+        "last_event_hdfs", "last_event_hdfs", _words("--json"), _words("--rounds 3 --warm-up 1 --json")
     ),
     Benchmark(
         "kafka_connect",
@@ -189,7 +193,7 @@ BENCHMARKS: Final = (
         _words(f"--formats {_FORMATS} --stores {_STORES} --ids 10 --rounds 1"),
     ),
     *(_faults(lake, "local", 200) for lake in _FORMATS.split(",")),
-    *(_faults(lake, "s3proxy", 50) for lake in _FORMATS.split(",")),
+    *(_faults(lake, store, 50) for store in ("s3proxy", "hdfs") for lake in _FORMATS.split(",")),
     *(_way_in(*each) for each in WAYS_IN),
     Benchmark("simulator", "simulator", _words("--seeds 1000"), _words("--seeds 60")),
 )

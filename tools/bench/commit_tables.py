@@ -157,6 +157,23 @@ def last_event(figures: Figures) -> str:
     return table(head, rows)
 
 
+def last_event_hdfs(figures: Figures) -> str:
+    head = ("format", "files", "rounds", "last event to the commit", "of it, from the completion")
+    rows = [
+        (
+            each["format"],
+            each["files"],
+            each["rounds"],
+            f"{middle_and_worst(each['last_event_to_visible_ms'])} ms",
+            f"{each['completion_to_visible_ms']['p50']:.3g} ms",
+            f"{middle_and_worst(each['library_ms'])} ms",
+            each["ratio"],
+        )
+        for each in figures
+    ]
+    return table((*head, "the library's commit", "ratio of p50"), rows)
+
+
 def kafka_connect(figures: Figures) -> str:
     head = (
         "files",
@@ -248,6 +265,7 @@ COMMIT_TABLES: Final[Tables] = {
     "paimon_commit": paimon_commit,
     "visible": visible,
     "last_event": last_event,
+    "last_event_hdfs": last_event_hdfs,
     "kafka_connect": kafka_connect,
     "merging": merging,
     "ageing": ageing,

@@ -1,4 +1,7 @@
-"""Many data files for little, in a table of any format: links to a few real ones, and their events."""
+"""Many data files for little, in a table of any format: links to a few real ones, and their events.
+
+In HDFS, which has no links, they are copies.
+"""
 
 import os
 import shutil
@@ -8,6 +11,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
+from hdfs_native import Client
 
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.registry import adapter
@@ -18,7 +22,7 @@ _MOST_LINKS: Final = 60_000
 
 
 class Files:
-    """New data files of one local table: links to one real file of each partition."""
+    """New data files of one table, local or in HDFS: each is one real file of its partition."""
 
     def __init__(
         self,
@@ -37,7 +41,9 @@ class Files:
         self._infos = list(writer.finish())
         self._first = label
         self._schema_id, self._spec_id, self.location = writer.schema_id, writer.spec_id, writer.location
-        self._root = unquote(urlsplit(writer.location).path)
+        place = urlsplit(writer.location)
+        self._root = unquote(place.path)
+        self._client = Client(f"hdfs://{place.netloc}") if place.scheme == "hdfs" else None
         self._sources = [self._path(info) for info in self._infos]
         self._links = [1] * len(self._infos)
         self._linked: list[str] = []
@@ -59,7 +65,7 @@ class Files:
     def drop(self) -> None:
         """Remove the new files, which nothing reads."""
         for path in self._linked:
-            os.unlink(path)
+            os.unlink(path) if self._client is None else self._client.delete(path)
         self._linked.clear()
 
     def _new(self, kind: int, label: str) -> FileInfo:
@@ -80,6 +86,12 @@ class Files:
         return made
 
     def _link(self, kind: int, target: str) -> None:
+        self._linked.append(target)
+        if self._client is not None:
+            content = self._client.read(self._sources[kind]).read()
+            with self._client.create(target) as file:
+                file.write(content)
+            return
         self._links[kind] += 1
         if self._links[kind] > _MOST_LINKS:
             # A source stays, also after `drop`.
@@ -87,7 +99,6 @@ class Files:
             shutil.copyfile(self._sources[kind], source)
             self._sources[kind], self._links[kind] = source, 2
         os.link(self._sources[kind], target)
-        self._linked.append(target)
 
     def _path(self, info: FileInfo) -> str:
         return f"{self._root}/{info.path}"

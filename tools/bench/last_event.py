@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from sluicegate.cli.local.servers import EmbeddedKafka
+from tests.faults.stores import location
 from tools.bench.common import Region, machine, make_topics, quantiles, report, rows, wait_until_registered
 from tools.bench.files import Files
 from tools.bench.lakes import Table, Watch, coordinator, make_table
@@ -82,12 +83,18 @@ class Checkpoints:
 
 @asynccontextmanager
 async def checkpoints(
-    folder: Path, bootstrap: str, lake: str, files: int, each: int, origins: Sequence[str] = ORIGINS
+    folder: Path,
+    bootstrap: str,
+    lake: str,
+    files: int,
+    each: int,
+    origins: Sequence[str] = ORIGINS,
+    place: Path | None = None,
 ) -> AsyncIterator[Checkpoints]:
-    """Give checkpoints of a new table, with topics and a coordinator for itself."""
-    table = make_table(lake, folder)
+    """Give checkpoints of a new table, with topics and a coordinator for itself. `place`: for the table."""
+    table = make_table(lake, place or folder)
     topics = await make_topics(bootstrap)
-    made = Files(lake, str(table.folder), table.options, rows(origins, 0, ROWS), "at")
+    made = Files(lake, location(table.folder), table.options, rows(origins, 0, ROWS), "at")
     with Watch(table) as watch, coordinator(folder, bootstrap, topics, table, files) as (port, _):
         async with Region(bootstrap, topics) as region:
             await region.register()

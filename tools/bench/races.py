@@ -65,7 +65,7 @@ def work(folder: Path) -> Counter[str]:
             recorded = answer.head
             time.sleep(random.uniform(0.0, given["pause"] / 1000))
             done = committer.publish(CommitRequest(number, digest, answer.head, None, [event]))
-            passing = is_refused(done) and done.again
+            passing = is_refused(done, again=True)
             outcomes["Refused" if passing else type(done).__name__] += 1
             if isinstance(done, Published):
                 recorded = done.snapshot
