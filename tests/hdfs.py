@@ -1,6 +1,6 @@
 """A real cluster of HDFS for tests, with the access of other products to it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -13,14 +13,39 @@ from sluicegate.cli.local.servers import EmbeddedHdfs, EmbeddedServer
 
 FILE_IO: Final = {"py-io-impl": "tests.hdfs.HdfsFileIO"}
 """Property of a catalog with which pyiceberg reads and writes `hdfs://`."""
+_NAME_NODE: Final = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 _DATA_NODE: Final = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 _ADMIN: Final = "org.apache.hadoop.hdfs.tools.DFSAdmin"
 
 
-class DataNode(EmbeddedServer):
-    """One more data node of a cluster, in a process of its own, so that it alone is frozen or slow."""
+class NameNode(EmbeddedHdfs):
+    """A cluster whose data nodes are processes of their own, so that one of them alone is frozen or slow."""
 
-    name: ClassVar[str] = "data node"
+    ready_text: ClassVar[str] = "NameNode RPC up at"
+
+    def _prepare(self) -> Sequence[str]:
+        folder = self.data_dir / "data"
+        settings = {
+            "fs.defaultFS": self.uri,
+            "dfs.namenode.name.dir": folder.as_uri(),
+            "dfs.namenode.http-address": f"{LOOPBACK}:0",
+            **self._settings,
+        }
+        command = _command(_NAME_NODE, settings)
+        if not folder.exists():
+            made = ChildProcess([*command, "-format"], log_file=self.log_file, cwd=self.data_dir)
+            try:
+                status = made.wait(600)  # time: a program that ends by itself
+            finally:
+                made.kill()
+            assert status == 0, self.log_file.read_text(encoding="utf-8")
+        return command
+
+
+class DataNode(EmbeddedServer):
+    """A data node of such a cluster."""
+
+    name: ClassVar[str] = "DataNode"
     ready_text: ClassVar[str] = "successfully registered with NN"
     start_seconds: ClassVar[float] = 600.0
     stop_seconds: ClassVar[float] = 60.0
@@ -33,17 +58,21 @@ class DataNode(EmbeddedServer):
     def _prepare(self) -> Sequence[str]:
         settings = {
             "fs.defaultFS": self._cluster.uri,
-            "dfs.datanode.data.dir": str(self.data_dir / "data"),
+            "dfs.datanode.data.dir": (self.data_dir / "data").as_uri(),
             "dfs.datanode.address": f"{LOOPBACK}:{self.port}",
             "dfs.datanode.http.address": f"{LOOPBACK}:0",
             "dfs.datanode.ipc.address": f"{LOOPBACK}:0",
         }
-        options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]
-        class_path = ":".join(str(jar) for jar in hdfs_jars())
-        command = [str(find_java().executable), *options, "-cp", class_path, _DATA_NODE]
-        for key, value in settings.items():
-            command += ["-D", f"{key}={value}"]
-        return command
+        return _command(_DATA_NODE, settings)
+
+
+def _command(program: str, settings: Mapping[str, str]) -> list[str]:
+    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]
+    class_path = ":".join(str(jar) for jar in hdfs_jars())
+    command = [str(find_java().executable), *options, "-cp", class_path, program]
+    for key, value in settings.items():
+        command += ["-D", f"{key}={value}"]
+    return command
 
 
 class HdfsFileIO(PyArrowFileIO):
