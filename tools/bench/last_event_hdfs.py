@@ -28,7 +28,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 from hdfs_native import Client, WriteOptions
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pypaimon import CatalogFactory
@@ -98,7 +98,7 @@ def deltalake(table: Table) -> Iterator[Callable[[int, pa.Table], Commit]]:
     client = Client(address)
 
     def prepared(number: int, data: pa.Table) -> Commit:
-        added = []
+        added: list[AddAction | RemoveAction] = []
         for origin in ORIGINS:
             own = data.filter(pa.compute.equal(data["origin"], origin)).drop_columns(["origin"])
             sink = pa.BufferOutputStream()

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Final
 from urllib.parse import urlsplit
@@ -186,6 +187,10 @@ async def broker_killed(make: Maker, kafka: EmbeddedKafka, rounds: int) -> int:
     return rounds
 
 
+def _is_gone(path: Path) -> bool:
+    return not path.exists()
+
+
 async def cluster_killed(make: Maker, cluster: EmbeddedHdfs, rounds: int, random: Random) -> Counter[str]:
     """The NameNode is killed at a place of a commit, with its data nodes, and started again; how often what.
 
@@ -205,7 +210,7 @@ async def cluster_killed(make: Maker, cluster: EmbeddedHdfs, rounds: int, random
             await feed.batch()
             halt.touch()
             await feed.batch()
-            await until(lambda halt=halt: not halt.exists(), by=life, log=life.log_file, what=places[number])
+            await until(partial(_is_gone, halt), by=life, log=life.log_file, what=places[number])
             if number % 2:
                 go.touch()
                 await asyncio.sleep(random.uniform(0.0, 0.05))  # time: any moment of the commit
