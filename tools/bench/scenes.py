@@ -192,10 +192,10 @@ def _is_gone(path: Path) -> bool:
 
 
 async def cluster_killed(make: Maker, cluster: EmbeddedHdfs, rounds: int, random: Random) -> Counter[str]:
-    """The NameNode is killed at a place of a commit, with its data nodes, and started again; how often what.
+    """Kill the NameNode and its data nodes at places of commits, and start them again; return the kills.
 
-    It is dead before the coordinator goes on, or dies at any moment of what follows. In every third round the
-    coordinator is killed with it.
+    The cluster is dead before the coordinator continues, or dies at any moment of the next steps. In every
+    third round the coordinator is killed with it.
     """
     where: Deployment = await make()
     done: Counter[str] = Counter()
