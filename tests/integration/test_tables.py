@@ -112,6 +112,7 @@ async def test_commands_show_the_tables_and_the_vector(
             named,
             f"{named}, history",
             f"{named}, files",
+            f"{named}, writing",
             f"{named}, cleaning",
         ]
         assert checked[f"{named}, history"] == ("OK", "agrees with the record, up to decision 1")
