@@ -323,7 +323,8 @@ async def test_a_token_of_a_provider_is_a_way_in(
     security = oidc_security(oidc, tmp_path)
     settings = settings_of(kafka, security)
     quiet_clients()
-    with caplog.at_level(logging.DEBUG):
+    # A command that ran in this process has raised the level of the client.
+    with caplog.at_level(logging.DEBUG), caplog.at_level(logging.DEBUG, "aiokafka"):
         options = settings.client_options()
         servers = options.pop("bootstrap_servers")
         assert await verify_topics(servers, settings.topic_specs(), options) == []

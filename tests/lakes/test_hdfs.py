@@ -3,8 +3,6 @@
 import gc
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -34,8 +32,7 @@ from sluicegate.lakes.storages import location_uri, open_storage
 from sluicegate.writer_hooks.errors import BadCheckpointLocation
 from sluicegate.writer_hooks.spark.location import Location
 from tests.doubles.cutting import CuttingProxy
-from tests.hdfs import FILE_IO, DataNode, NameNode, admin, configuration
-from tests.integration.waiting import wait_until
+from tests.hdfs import FILE_IO, admin, configuration
 
 NAME = "snapshot/snapshot-1"
 NODE = "hdfs://namenode:8020"
@@ -300,41 +297,6 @@ def test_the_collector_closes_no_file(
     closed.clear()
     gc.collect()
     assert (called, len(closed)) == (0 if fails else 1, 0)
-
-
-@pytest.mark.seam
-@pytest.mark.hdfs
-def test_a_frozen_data_node_delays_puts_until_the_namenode_avoids_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {
-        "dfs.namenode.avoid.write.stale.datanode": "true",
-        "dfs.namenode.stale.datanode.interval": "9000",
-    }
-    with ExitStack() as stack:
-        cluster = stack.enter_context(NameNode(settings=settings))
-        nodes = [DataNode(cluster) for _ in range(3)]
-        for node in nodes:
-            stack.callback(node.stop)
-        with ThreadPoolExecutor() as threads:
-            list(threads.map(DataNode.start, nodes))
-        storage = open_storage(f"{cluster.uri}/lake/numbers")
-        storage.make_folder()
-
-        def put(number: int) -> bool:
-            with suppress(LakeUnavailable):
-                return storage.put_if_absent(f"snapshot/snapshot-{number}", b"one")
-            return False
-
-        assert wait_until(lambda: put(1))
-        with monkeypatch.context() as context:
-            context.setattr(storage_hdfs, "DEADLINE", 2.0)
-            nodes[0].suspend()
-            # Each block has a copy on each node.
-            with pytest.raises(LakeUnavailable, match="no answer in time"):
-                storage.put_if_absent("snapshot/snapshot-2", b"one")
-            wait_until(lambda: put(2), what="a put without the frozen node")
-        assert storage.read("snapshot/snapshot-2") == b"one"
-        nodes[0].resume()
-        wait_until(lambda: put(3))
 
 
 @pytest.mark.seam
