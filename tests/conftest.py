@@ -82,6 +82,7 @@ def pytest_configure() -> None:
     choose_release()
 
 
+@pytest.hookimpl(tryfirst=True)  # before that of xdist, which reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests that need a server, and those that must run in one process; select a part.
 
@@ -94,6 +95,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.servers)
     if config.getoption("--part"):
         _select_part(config, items)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse releases of pytest and xdist with which the tests of a group are in several processes."""
+    if getattr(session.config.option, "loadgroup", False) and not all("@" in each.nodeid for each in session.items):
+        raise pytest.UsageError("pytest-xdist does not see the groups of tests")
 
 
 def _select_part(config: pytest.Config, items: list[pytest.Item]) -> None:

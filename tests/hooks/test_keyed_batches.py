@@ -106,3 +106,22 @@ def test_spark_alone_writes_a_table_whose_rows_a_column_orders(job: Job, committ
     job.options |= {"table": lake.location}
     job.run(rows.repartition(3))
     assert committed(lake, 0) == {at % 7: f"v{at}" for at in sorted(range(13, 20), key=lambda at: at % 7)}
+
+
+@pytest.mark.kafka
+@pytest.mark.matrix
+@pytest.mark.parametrize("way", ["foreach", "source"])
+def test_a_column_of_the_rows_alone_deletes(job: Job, committed: Any, way: str) -> None:
+    ordered = {"sequence.field": "at"} if way == "source" else {}
+    lake = keyed(job.folder / "keyed", **ordered)
+    job.options |= {"table": lake.location, "row.kind.column": "op"}
+    del job.options["event.time.column"]
+    rows = job.rows().selectExpr(*ROWS, "CASE WHEN id % 7 = 3 AND id > 9 THEN '-D' ELSE '+U' END AS op")
+    job.feed("a", 20)
+    if way == "source":
+        job.run(rows)
+    else:
+        run(job, rows=rows)
+    newest = {at % 7: f"v{at}" for at in range(20)}
+    del newest[3]
+    assert committed(lake, 0) == newest

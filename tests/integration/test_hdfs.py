@@ -15,7 +15,7 @@ from tests.integration.test_python_driver import put
 from tests.integration.test_uploads import alone, uploading
 from tests.integration.uploading import nobody_uploads, spool, upload_all
 
-pytestmark = [pytest.mark.kafka, pytest.mark.hdfs, pytest.mark.seam]
+pytestmark = [pytest.mark.kafka, pytest.mark.hdfs]
 
 __all__ = ["alone", "spool"]
 

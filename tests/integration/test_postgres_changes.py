@@ -329,7 +329,6 @@ def stream_of(root: Path, *tables: str) -> dict[str, Any]:
 
 
 @pytest.mark.kafka
-@pytest.mark.seam
 async def test_a_changed_source_is_refused_and_the_way_out_continues(
     kafka_bootstrap: str, unique: str, database: str, tmp_path: Path
 ) -> None:

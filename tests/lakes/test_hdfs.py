@@ -239,6 +239,15 @@ def test_a_cluster_that_hangs_delays_a_call_until_its_deadline(
         storage.read(NAME)
     own_hdfs.start()
     assert storage.read(NAME) == b"one"
+
+
+@pytest.mark.matrix
+def test_a_cluster_that_refuses_is_told_with_the_way_out(
+    own_hdfs: EmbeddedHdfs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = open_storage(f"{own_hdfs.uri}/lake/numbers")
+    storage.make_folder()
+    assert storage.put_if_absent(NAME, b"one")
     admin(own_hdfs, "-safemode", "enter")
     with pytest.raises(LakeUnavailable, match=r"is in safe mode .*\. Wait until it leaves it"):
         storage.put_if_absent("snapshot/snapshot-4", b"four")
@@ -256,7 +265,7 @@ def test_a_cluster_that_hangs_delays_a_call_until_its_deadline(
     assert other.read(NAME) == b"one"
 
 
-@pytest.mark.seam
+@pytest.mark.matrix
 @pytest.mark.hdfs
 def test_without_space_nothing_is_put() -> None:
     # A data node needs space for a whole block. The NameNode keeps its size in 48 bits.

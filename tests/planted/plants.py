@@ -38,6 +38,7 @@ from sluicegate.lakes.iceberg.rest import RestTransactions
 from sluicegate.lakes.iceberg.sql import SqlCatalog, SqlTransactions
 from sluicegate.lakes.paimon import entries, upserts
 from sluicegate.lakes.paimon.maintenance import References as PaimonReferences
+from sluicegate.lakes.storage_hdfs import HdfsStorage
 from sluicegate.lakes.threads import CommitThreads
 from sluicegate.listeners import tags
 from sluicegate.listeners.mark_done import policy as mark_policy
@@ -75,6 +76,7 @@ PAIMON: Final = "tests/lakes/paimon/test_maintenance.py"
 STORE: Final = "tests/contracts/state_store"
 KEYS: Final = "tests/lakes/paimon/test_keys.py"
 NUMBERS: Final = "tests/hooks/test_numbering.py"
+HANGS: Final = "tests/lakes/test_hdfs.py::test_a_cluster_that_hangs_delays_a_call_until_its_deadline"
 TOKENS: Final = "tests/kafka/test_tokens.py"
 
 
@@ -88,9 +90,12 @@ class Plant:
     """A part of the function's text that is there once."""
     wrong: str
     seen_by: str
-    """Files or folders of tests, with spaces between them."""
+    """Files, folders or names of tests, with spaces between them."""
+    marks: str = "not servers and not long and not matrix"
+    """Those of the tests that see it: fast ones, unless only a server shows the defect."""
 
 
+_DELETED: Final = "if self._cluster.call(lambda client: client.delete(source)):"
 _LISTED: Final = "home.listed = await home.table.call(home.finder.stated_files)"
 _COMPARED: Final = "home.history = await home.table.comparison()"
 
@@ -137,6 +142,16 @@ PLANTS: Final = (
     Plant(
         "a refused token counts as accepted",
         *(_choose_authenticator, "if isinstance(source, TokenSource):", "if False:", TOKENS),
+    ),
+    Plant(
+        "a put past its deadline counts as failed",
+        *(
+            HdfsStorage._rename,
+            _DELETED,
+            f"if failure.kind is Kind.LATE:\n            raise LakeUnavailable(attempt)\n        {_DELETED}",
+            HANGS,
+            "servers",
+        ),
     ),
     # --- limit on texts ----------------------------------------------------------------------------
     Plant(

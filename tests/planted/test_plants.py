@@ -11,14 +11,13 @@ from tests.planted.planting import VARIABLE, wrong_code
 from tests.planted.plants import PLANTS, Plant
 
 ROOT = Path(__file__).parents[2]
-FAST = "not servers and not long and not matrix"
 HANG = 120
 """Seconds: some defects make a test wait for ever, which is seen, too."""
 
 
 def run(plant: Plant) -> subprocess.CompletedProcess[str]:
     """Run the tests that should see the defect, in a process that has it."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n0", "-p", "tests.planted.planting", "-m", FAST]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n0", "-p", "tests.planted.planting", "-m", plant.marks]
     return subprocess.run(
         [*command, f"--timeout={HANG}", "--no-header", "--tb=no", *plant.seen_by.split()],
         cwd=ROOT,

@@ -153,7 +153,7 @@ async def test_no_token_is_seen(unique: str, tmp_path: Path) -> None:
     reauthentication = {"listener.name.sasl_plaintext.oauthbearer.connections.max.reauth.ms": "3600000"}
     said: dict[str, str] = {}
     with provider() as given, OidcKafka(given, **reauthentication) as kafka:
-        given.life = 12
+        given.life = 6
         topics = await make_topics(kafka.bootstrap, unique)
         security = "".join(f'{name} = "{text}"\n' for name, text in oidc_security(given, tmp_path).items())
         config.write_text(

@@ -47,7 +47,6 @@ def ids(lake: IcebergLake, java: IcebergJava) -> list[int]:
     return found
 
 
-@pytest.mark.seam
 @each_lake
 def test_commits_go_on_whatever_others_do(lake: IcebergLake, job: Job, iceberg_java: IcebergJava) -> None:
     stream = Stream(lake)

@@ -169,6 +169,7 @@ def with_keys(folder: Path, kind: pa.DataType, keys: list[Any]) -> tuple[KeyedLa
 
 
 @pytest.mark.slow
+@pytest.mark.matrix
 def test_java_reads_keys_of_each_type(java: tuple[Java, str], tmp_path: Path) -> None:
     made = {name: with_keys(tmp_path / name, *each) for name, each in KEYS.items()}
     (tmp_path / "spill").mkdir()
