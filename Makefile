@@ -73,7 +73,6 @@ check: sync
 	$(BIN)/mypy tests tools examples
 	$(BIN)/lint-imports
 
-# Files of one folder with a Spark session stay in one process (tests/conftest.py).
 unit: sync
 	$(PYTEST) $(ARGS)
 

@@ -59,7 +59,7 @@ WITH_SERVERS: Final = frozenset(
 
 TESTS: Final = Path(__file__).parent
 TOGETHER: Final = frozenset({"hooks", "integration"})
-"""Folders with a Spark session of their own. Their files must not alternate in one process."""
+"""Folders whose tests with Spark share a session of their own, so these must not alternate in one process."""
 ONE_PROCESS: Final = ("hdfs", "secure_kafka", "iceberg_java", "iceberg_rest", "nessie", "postgres")
 """Servers that take seconds to start, for few tests: the tests of each run in one process."""
 STARTED: Final = pytest.StashKey[float]()
@@ -99,7 +99,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Refuse releases of pytest and xdist with which the tests of a group are in several processes."""
-    if getattr(session.config.option, "loadgroup", False) and not all("@" in each.nodeid for each in session.items):
+    if getattr(session.config.option, "loadgroup", False) and not all(
+        "@" in each.nodeid for each in session.items
+    ):
         raise pytest.UsageError("pytest-xdist does not see the groups of tests")
 
 
@@ -166,17 +168,21 @@ def _git(*words: str) -> str:
 
 
 def _group_of(item: pytest.Item) -> str:
-    """Return the group of a test: its folder if that shares a Spark session, its server, else its file.
+    """Return the group of a test: its server, its folder if it has the Spark session of that, else its file.
 
     A test of `planted` starts a process of its own, and is a group of its own.
     """
     server = next((each for each in ONE_PROCESS if each in getattr(item, "fixturenames", ())), None)
     if server is not None:
         return server
-    folder = item.path.parent.relative_to(TESTS).parts[:1]
-    if folder == ("planted",):
+    folder = item.path.relative_to(TESTS).parts[0]
+    if folder == "planted":
         return item.nodeid
-    return folder[0] if folder and folder[0] in TOGETHER else str(item.path.relative_to(TESTS))
+    return folder if folder in TOGETHER and _has_spark(item) else str(item.path.relative_to(TESTS))
+
+
+def _has_spark(item: pytest.Item) -> bool:
+    return "spark" in getattr(item, "fixturenames", ()) or item.get_closest_marker("spark") is not None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -45,10 +45,10 @@ def test_a_wait_for_kafka_is_noted_before_it_ends(nobody: Deployment) -> None:
     with socket.create_server(("127.0.0.1", 0)) as hung:
         servers = f"127.0.0.1:{hung.getsockname()[1]}"
         found = nobody.run(
-            "status", SLUICEGATE_KAFKA__BOOTSTRAP_SERVERS=servers, SLUICEGATE_KAFKA__REQUEST_TIMEOUT="8"
+            "status", SLUICEGATE_KAFKA__BOOTSTRAP_SERVERS=servers, SLUICEGATE_KAFKA__REQUEST_TIMEOUT="4"
         )
     note, error = found.stderr.splitlines()
-    assert note.startswith(f"note: Kafka at {servers} does not answer. The command waits for it up to 8 s")
+    assert note.startswith(f"note: Kafka at {servers} does not answer. The command waits for it up to 4 s")
     assert error.startswith(f"Error: Kafka at {servers} does not answer")
 
 

@@ -75,7 +75,6 @@ def test_the_reader_finds_what_is_apart(tables: tuple[DemoTable, DemoTable], few
 
 @pytest.mark.kafka
 @pytest.mark.redis
-@pytest.mark.seam
 def test_no_reader_by_the_vector_sees_the_tables_apart(tmp_path: Path) -> None:
     asked = ["--tables", "--rows", "1500", "--kill-coordinator", "--kills", "1", "--json"]
     result = CliRunner().invoke(demo, [*asked, "--work-dir", str(tmp_path / "work")])

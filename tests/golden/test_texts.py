@@ -168,6 +168,7 @@ def test_the_largest_record_fits_into_a_message_of_its_topic() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.matrix
 def test_a_stall_is_known_again_by_a_record_that_has_no_room_for_its_details() -> None:
     script, names = Script(), tuple(f"{'r' * 155}{number:04}" for number in range(400))
     lines = [f"regions {' '.join(names)}"]

@@ -65,7 +65,6 @@ async def test_broken_headers_are_put_aside_and_the_stream_goes_on(place: Place)
         }
 
 
-@pytest.mark.seam
 async def test_a_proof_of_the_topics_is_passed_over_by_every_reader(place: Place) -> None:
     """By running coordinators, new ones, and the commands that read the log."""
 

@@ -70,7 +70,6 @@ def program_of(root: Path, bootstrap: str, database: str, prefix: str) -> Progra
 
 
 @pytest.mark.kafka
-@pytest.mark.seam
 async def test_the_table_has_the_rows_of_the_source_after_a_kill_too(
     kafka_bootstrap: str, unique: str, database: str, tmp_path: Path
 ) -> None:

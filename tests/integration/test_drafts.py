@@ -31,7 +31,6 @@ def dead_drafts(place: Place, decision: int) -> set[str]:
     return {name for name, stated in ours.items() if not COORDINATOR.startswith(stated.coordinator)}
 
 
-@pytest.mark.seam
 @pytest.mark.parametrize("lake", LAKES)
 async def test_a_dead_coordinator_leaves_no_draft_after_the_grace_period(
     lake: str, kafka_bootstrap: str, unique: str, tmp_path: Path

@@ -15,7 +15,7 @@ from tests.integration.job import read_ids
 from tests.integration.sparkjob import SparkJob, SparkThread
 from tests.integration.waiting import until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.seam]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 DRIVER = """
 import json, os, sys

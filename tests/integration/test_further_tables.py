@@ -203,7 +203,6 @@ async def test_a_query_of_the_data_source_writes_the_table_that_it_names(
     assert {each.body.tables for each in log if isinstance(each.body, RegionRegistered)} == {("Refunds",)}
 
 
-@pytest.mark.seam
 @pytest.mark.spark
 async def test_a_batch_write_of_spark_writes_the_table_that_it_names(
     kafka_bootstrap: str, unique: str, tmp_path: Path, spark: SparkThread

@@ -212,7 +212,6 @@ async def contradict(place: Place, job: SparkJob, checkpoint: int) -> None:
         await driver.send(EventType.CHECKPOINT_COMPLETED, body, checkpoint=checkpoint)
 
 
-@pytest.mark.seam
 async def test_rows_that_were_not_committed_are_read_again(place: Place, spark: SparkThread) -> None:
     job = SparkJob(spark, place)
     async with running(place.settings()):

@@ -107,7 +107,6 @@ async def test_losers_and_discarded_work_are_listed_and_deleted(place: Place) ->
         ]
 
 
-@pytest.mark.seam
 async def test_what_happens_between_the_look_and_the_deletion_counts(place: Place) -> None:
     """Named again, cleaned away by somebody, committed by somebody; only the last one is deleted here."""
     table = Path(place.table)

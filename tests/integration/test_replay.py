@@ -114,7 +114,6 @@ def relative(path: Path) -> str:
     return os.path.relpath(path)
 
 
-@pytest.mark.seam
 async def test_a_fresh_table_has_the_same_commits(place: Place) -> None:
     target = place.root / "db.db" / "again"
     async with place.job() as job:

@@ -112,6 +112,7 @@ async def test_what_a_further_table_lacks_is_found_and_the_advice_brings_it_back
     assert "no further table 'bills' of this stream. It has: items, taxes" in refused
 
 
+@pytest.mark.matrix
 async def test_the_statement_of_an_operator_is_compared_with_the_table(place: Deployment) -> None:
     # A coordinator writes the state record, from which the command begins.
     settings = load(place.config(), {})
@@ -125,6 +126,7 @@ async def test_the_statement_of_an_operator_is_compared_with_the_table(place: De
     assert "is not in its history" in await place.run(*resume, "--head", "99:99", status=2)
 
 
+@pytest.mark.matrix
 async def test_orphans_of_a_further_table_are_listed_and_deleted(place: Deployment) -> None:
     listed = await place.values("orphans", "list", *OF, "--table", "taxes", "--grace", "1ms")
     assert listed["files"] == []

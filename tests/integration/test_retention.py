@@ -78,7 +78,9 @@ async def test_nothing_is_deleted_while_a_stream_has_no_state_record(
 
 
 @pytest.mark.seam
-@pytest.mark.parametrize("lacks", [IncompatibleBrokerVersion, UnsupportedVersionError])
+@pytest.mark.parametrize(
+    "lacks", [IncompatibleBrokerVersion, pytest.param(UnsupportedVersionError, marks=pytest.mark.matrix)]
+)
 async def test_brokers_that_delete_no_records_are_named_once(
     place: Place, monkeypatch: pytest.MonkeyPatch, lacks: type[KafkaError]
 ) -> None:

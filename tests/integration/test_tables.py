@@ -123,6 +123,7 @@ async def test_commands_show_the_tables_and_the_vector(
         assert "is the table" in findings(await run(where, "check"))[f"{named}, history"][1]
 
 
+@pytest.mark.matrix
 async def test_trouble_of_one_table_shows_before_a_touch_and_holds_no_other_region(
     kafka_bootstrap: str, unique: str, tmp_path: Path, impatient: None
 ) -> None:

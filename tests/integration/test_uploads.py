@@ -166,7 +166,7 @@ def scan(local, uri):
 
 
 @pytest.mark.seam
-@pytest.mark.parametrize("upload", ["async", "sync"])
+@pytest.mark.parametrize("upload", ["async", pytest.param("sync", marks=pytest.mark.matrix)])
 async def test_work_that_fails_is_done_again_and_its_facts_are_in_the_event(
     upload: str, place: Place, spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,9 +28,14 @@ def open_connections() -> list[AIOKafkaConnection]:
     ]
 
 
-def others() -> set[asyncio.Task[Any]]:
-    """Return the tasks of the loop other than the test."""
-    return asyncio.all_tasks() - {asyncio.current_task()}
+Others = Callable[[], set[asyncio.Task[Any]]]
+
+
+@pytest.fixture
+async def others() -> Others:
+    """Return a function that returns the tasks of the loop that the test has started and not ended."""
+    before = asyncio.all_tasks()
+    return lambda: asyncio.all_tasks() - before - {asyncio.current_task()}
 
 
 @pytest.fixture
@@ -85,7 +90,7 @@ async def cancelled_at(step: int, work: Awaitable[None]) -> bool:
 @pytest.mark.kafka
 @pytest.mark.parametrize("make", [AIOKafkaConsumer, AIOKafkaProducer, AIOKafkaAdminClient])
 async def test_no_connection_is_left_wherever_a_start_is_cancelled(
-    make: Callable[..., Any], kafka_bootstrap: str
+    make: Callable[..., Any], kafka_bootstrap: str, others: Others
 ) -> None:
     step, ended = 1, False
     while not ended:
@@ -102,7 +107,7 @@ async def test_no_connection_is_left_wherever_a_start_is_cancelled(
 @pytest.mark.kafka
 @pytest.mark.parametrize(("make", "use"), USES)
 async def test_no_connection_is_left_wherever_a_stop_is_cancelled(
-    make: Callable[..., Any], use: Use, kafka_bootstrap: str, topic: str
+    make: Callable[..., Any], use: Use, kafka_bootstrap: str, topic: str, others: Others
 ) -> None:
     step, ended = 1, False
     while not ended:
@@ -119,7 +124,7 @@ async def test_no_connection_is_left_wherever_a_stop_is_cancelled(
 @pytest.mark.seam
 @pytest.mark.kafka
 async def test_a_member_of_a_group_leaves_it_although_its_stop_is_cancelled(
-    kafka_bootstrap: str, topic: str
+    kafka_bootstrap: str, topic: str, others: Others
 ) -> None:
     step, ended = 1, False
     while not ended:
@@ -158,7 +163,7 @@ async def test_a_request_during_and_after_a_stop_leaves_nothing_open(
 
 @pytest.mark.kafka
 async def test_a_start_that_is_cancelled_while_the_broker_does_not_answer_leaves_nothing(
-    own_kafka: EmbeddedKafka,
+    own_kafka: EmbeddedKafka, others: Others
 ) -> None:
     step, ended = 1, False
     while not ended:
@@ -181,7 +186,7 @@ async def test_a_start_that_is_cancelled_while_the_broker_does_not_answer_leaves
 
 
 async def test_a_task_of_a_client_that_drops_a_cancellation_is_cancelled_again(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, others: Others
 ) -> None:
     monkeypatch.setattr(clients, "_LAST_WORDS", 0.01)
     consumer = AIOKafkaConsumer(bootstrap_servers="127.0.0.1:1")

@@ -34,7 +34,9 @@ def rows(columns: int, text: str = "a") -> pa.RecordBatch:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["paimon", "delta", "iceberg"])
+@pytest.mark.parametrize(
+    "kind", ["paimon", *(pytest.param(each, marks=pytest.mark.matrix) for each in ("delta", "iceberg"))]
+)
 def test_ten_thousand_columns_take_a_moment(tmp_path: Path, kind: str) -> None:
     """It took 32 seconds of the processor in Iceberg. A time of the processor does not depend on its load."""
     lake, batch = made(kind, tmp_path, 10_000), rows(10_000)

@@ -17,7 +17,18 @@ HANG = 120
 
 def run(plant: Plant) -> subprocess.CompletedProcess[str]:
     """Run the tests that should see the defect, in a process that has it."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n0", "-p", "tests.planted.planting", "-m", plant.marks]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-n0",
+        "-p",
+        "tests.planted.planting",
+        "-m",
+        plant.marks,
+    ]
     return subprocess.run(
         [*command, f"--timeout={HANG}", "--no-header", "--tb=no", *plant.seen_by.split()],
         cwd=ROOT,

@@ -167,8 +167,8 @@ async def test_no_token_is_seen(unique: str, tmp_path: Path) -> None:
             # Sessions end with their token, so new ones begin.
             await until(lambda: len(given.issued) > issued + 2)
             await job.commit([8, 9], [1, 8, 9])
-            for arguments in COMMANDS:
-                said[" ".join(arguments)] = await command(config, *arguments)
+            for name in ("check", "status"):
+                said[name] = await command(config, name)
             said |= await asyncio.to_thread(answers, port)
             for topic in (topics.events, topics.commits, topics.state):
                 said[topic] = repr(await read_records(kafka.bootstrap, topic))
