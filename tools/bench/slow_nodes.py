@@ -1,21 +1,21 @@
 """Batches of a streaming query beside a slow and beside a frozen data node of HDFS, with uploads and without.
 
-    python -m tools.bench.slow_nodes [--batches 34] [--rounds 3] [--copies 3] [--pause 1.5] [--frozen 60]
+    python -m tools.bench.slow_nodes [--batches 34] [--rounds 3] [--copies 3] [--pause 1] [--frozen 40]
         [--seed 1] [--short] [--json]
 
-A cluster has a NameNode and three data nodes, each a process. Hadoop limits each data node to 20 MB/s of
-writes, and the slow one to 2 MB/s (`dfs.datanode.data.write.bandwidthPerSec`). It counts in periods of half a
-second, so a write of less than 1 MB after a pause is not slowed. The data node starts again for another rate.
-With three copies of each block, which is the default of HDFS, each file is on the slow node, too.
+A cluster has a NameNode and three data nodes, each a process. Hadoop limits each data node to 10 MB/s of
+writes, and the slow one to 1 MB/s (`dfs.datanode.data.write.bandwidthPerSec`). It counts in periods of half a
+second, so a write of less than 0.5 MB after a pause is not slowed. The data node starts again for another
+rate. With three copies of each block, which is the default of HDFS, each file is on the slow node, too.
 
-Each batch has four files of about 0.5 MB, written by four tasks, two at a time. A batch starts every 1.5 s at
-the earliest, so that the slow node can follow. A figure is the time that Spark reports for a batch,
+Each batch has four files of about 0.16 MB, written by four tasks, two at a time. A batch starts every second
+at the earliest, so that the slow node can follow. A figure is the time that Spark reports for a batch,
 `triggerExecution`. The first two batches of a block are left out: they start processes.
 
 Series are blocks of batches, in a random order in each round. In `frozen, async`, a data node is stopped
-(SIGSTOP) for the middle third of each block. Uploads may wait meanwhile. After each block, all rows have to
-arrive, and each row has to be in the table once. `frozen, sync` has few batches and no aim: the data node is
-stopped for `--frozen` seconds, and a query that fails is started again.
+(SIGSTOP) for the middle third of each block, and for `--frozen` seconds at most. Uploads may wait meanwhile.
+After each block, all rows have to arrive, and each row has to be in the table once. `frozen, sync` has few
+batches and no aim: the data node is stopped for `--frozen` seconds, and a query that fails is started again.
 
 Aim: with asynchronous uploads, p99 beside a slow or a frozen node is at most 1.2 times that of healthy nodes.
 """
@@ -36,15 +36,13 @@ from tools.bench.batches import Bench, Place, Series, make_source, spooling
 from tools.bench.common import machine, quantiles, report
 
 DATA_NODES: Final = 3
-ROWS: Final = 62_500
-"""Rows of each file: about 0.5 MB of random numbers."""
-RATE: Final = 20_000_000
+ROWS: Final = 20_000
+"""Rows of each file: about 0.16 MB of random numbers."""
+RATE: Final = 10_000_000
 """Bytes for each second of a healthy node; the slow one has a tenth."""
 WARM_UP: Final = 2
 SYNC_BATCHES: Final = 6
 """Batches of `frozen, sync`."""
-FREEZE_LIMIT: Final = 120.0
-"""Seconds after which a frozen node continues in any case, should batches wait for it."""
 
 
 class Node:
@@ -103,22 +101,23 @@ def freezing(node: Node, limit: float) -> Iterator[Callable[[], None]]:
 class Campaign:
     """Blocks of all series."""
 
-    def __init__(self, node: Node, queries: Mapping[str, Series], pause: float) -> None:
-        self._node, self._queries, self._pause = node, queries, pause
+    def __init__(self, node: Node, queries: Mapping[str, Series], pause: float, frozen: float) -> None:
+        """Prepare it. `frozen`: seconds after which a frozen node continues, should batches wait for it."""
+        self._node, self._queries, self._pause, self._frozen = node, queries, pause, frozen
         self.found: dict[str, Found] = {}
 
     def run(self, kind: str, way: str, batches: int) -> None:
         """Run a block beside a healthy, slow or frozen node, and check the table."""
         node = self._node
         node.set_slow(kind == "slow")
-        with freezing(node, FREEZE_LIMIT) as freeze:
+        with freezing(node, self._frozen) as freeze:
             at = {batches // 3: freeze, 2 * batches // 3: node.thaw} if kind == "frozen" else {}
             self._block(kind, way, batches, at)
 
-    def run_frozen_sync(self, seconds: float) -> None:
+    def run_frozen_sync(self) -> None:
         """Run few batches beside a node that is frozen for some time."""
         self._node.set_slow(False)
-        with freezing(self._node, seconds) as freeze:
+        with freezing(self._node, self._frozen) as freeze:
             self._block("frozen", "sync", SYNC_BATCHES, {2: freeze})
 
     def _block(self, kind: str, way: str, batches: int, at: Mapping[int, Callable[[], None]]) -> None:
@@ -181,16 +180,14 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=34, help="of each block; a third with slow, sync")
     parser.add_argument("--rounds", type=int, default=3, help="blocks of each series")
     parser.add_argument("--copies", type=int, default=3, help="of each block of HDFS (dfs.replication)")
-    parser.add_argument("--pause", type=float, default=1.5, help="seconds between the starts of two batches")
-    parser.add_argument(
-        "--frozen", type=float, default=60.0, help="seconds of the frozen node without uploads"
-    )
+    parser.add_argument("--pause", type=float, default=1.0, help="seconds between the starts of two batches")
+    parser.add_argument("--frozen", type=float, default=40.0, help="seconds of a frozen node, at most")
     parser.add_argument("--seed", type=int, default=1, help="of the order of the blocks")
     parser.add_argument("--short", action="store_true", help="see that it works: few batches")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     if arguments.short:
-        arguments.batches, arguments.rounds, arguments.frozen = 6, 1, 5.0
+        arguments.batches, arguments.rounds, arguments.frozen = 4, 1, 5.0
     batches, order = arguments.batches, random.Random(arguments.seed)
     blocks = [
         ("healthy", "sync"),
@@ -203,11 +200,11 @@ def main() -> None:
         bench.series({}) as direct,
         bench.series(spooling(bench)) as uploading,
     ):
-        campaign = Campaign(node, {"sync": direct, "async": uploading}, arguments.pause)
+        campaign = Campaign(node, {"sync": direct, "async": uploading}, arguments.pause, arguments.frozen)
         for _ in range(arguments.rounds):
             for kind, way in order.sample(blocks, len(blocks)):
                 campaign.run(kind, way, max(3, batches // 3) if (kind, way) == ("slow", "sync") else batches)
-        campaign.run_frozen_sync(arguments.frozen)
+        campaign.run_frozen_sync()
     tell(campaign.found, arguments)
 
 
