@@ -1,6 +1,8 @@
 """A real cluster of HDFS for tests, with the access of other products to it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -51,9 +53,14 @@ class DataNode(EmbeddedServer):
     stop_seconds: ClassVar[float] = 60.0
     poll_seconds: ClassVar[float] = 0.05
 
-    def __init__(self, cluster: EmbeddedHdfs) -> None:
-        super().__init__()
+    def __init__(self, cluster: EmbeddedHdfs, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__(settings=settings)
         self._cluster = cluster
+
+    def restart_with(self, settings: Mapping[str, str]) -> None:
+        """Start again with these settings and the same data."""
+        self._settings = dict(settings)
+        self.restart()
 
     def _prepare(self) -> Sequence[str]:
         settings = {
@@ -62,8 +69,23 @@ class DataNode(EmbeddedServer):
             "dfs.datanode.address": f"{LOOPBACK}:{self.port}",
             "dfs.datanode.http.address": f"{LOOPBACK}:0",
             "dfs.datanode.ipc.address": f"{LOOPBACK}:0",
+            **self._settings,
         }
         return _command(_DATA_NODE, settings)
+
+
+@contextmanager
+def data_nodes(
+    cluster: EmbeddedHdfs, count: int, settings: Mapping[str, str] | None = None
+) -> Iterator[list[DataNode]]:
+    """Give so many data nodes, which start side by side."""
+    nodes = [DataNode(cluster, settings) for _ in range(count)]
+    with ExitStack() as stack:
+        for node in nodes:
+            stack.callback(node.stop)
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(DataNode.start, nodes))
+        yield nodes
 
 
 def _command(program: str, settings: Mapping[str, str]) -> list[str]:

@@ -32,7 +32,8 @@ from sluicegate.lakes.storages import location_uri, open_storage
 from sluicegate.writer_hooks.errors import BadCheckpointLocation
 from sluicegate.writer_hooks.spark.location import Location
 from tests.doubles.cutting import CuttingProxy
-from tests.hdfs import FILE_IO, admin, configuration
+from tests.hdfs import FILE_IO, NameNode, admin, configuration, data_nodes
+from tests.integration.waiting import wait_until
 
 NAME = "snapshot/snapshot-1"
 NODE = "hdfs://namenode:8020"
@@ -306,6 +307,42 @@ def test_the_collector_closes_no_file(
     closed.clear()
     gc.collect()
     assert (called, len(closed)) == (0 if fails else 1, 0)
+
+
+@pytest.mark.matrix
+@pytest.mark.hdfs
+def test_puts_succeed_when_the_namenode_avoids_a_frozen_data_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {
+        "dfs.replication": "3",
+        "dfs.namenode.avoid.write.stale.datanode": "true",
+        # Three heartbeats of the data nodes; less is not possible.
+        "dfs.namenode.stale.datanode.interval": "9000",
+    }
+    # With as many data nodes as copies, the NameNode would choose the frozen one all the same.
+    with NameNode(settings=settings) as cluster, data_nodes(cluster, 4) as nodes:
+        storage = open_storage(f"{cluster.uri}/lake/numbers")
+        storage.make_folder()
+        written: list[int] = []
+
+        def put() -> bool:
+            try:
+                won = storage.put_if_absent(f"snapshot/snapshot-{len(written)}", b"%d" % len(written))
+            except LakeUnavailable:
+                return False
+            assert won, "a put that failed has left its file"
+            written.append(len(written))
+            return True
+
+        wait_until(put)
+        with monkeypatch.context() as context:
+            context.setattr(storage_hdfs, "DEADLINE", 2.0)
+            nodes[0].suspend()
+            # A block is on three of four nodes: by chance, some of so many puts choose the frozen one.
+            wait_until(lambda: all(put() for _ in range(20)), what="puts without the frozen node")
+        nodes[0].resume()
+        wait_until(put)
+        for number in written:
+            assert storage.read(f"snapshot/snapshot-{number}") == b"%d" % number
 
 
 @pytest.mark.seam

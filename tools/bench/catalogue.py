@@ -123,6 +123,7 @@ BENCHMARKS: Final = (
         _words("--processes 4 --rate 8 --appends 20 --kills 3 --patience 30"),
     ),
     Benchmark("uploads", "uploads", (), _words("--short")),
+    Benchmark("slow_nodes", "slow_nodes", _words("--json"), _words("--short --json"), optional=True),
     Benchmark("freeze", "freeze", _words("--json"), _words("--batches 10 --rounds 1 --json")),
     Benchmark(
         "slow_region",

@@ -22,7 +22,6 @@ import statistics
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,28 +29,20 @@ from typing import Any, Final
 from zlib import crc32
 
 import aiohttp
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from aiohttp import web
-from pypaimon import CatalogFactory, Schema
-from pyspark.sql import SparkSession
 from yarl import URL
 
 from sluicegate.cli.local.process import free_port
 from sluicegate.cli.local.servers import EmbeddedKafka
-from sluicegate.writer_hooks import attach
 from tests.s3proxy import BUCKET, S3Proxy
-from tools.bench.common import STREAM, machine, make_topics, start_coordinator, wait_ready, write_settings
+from tools.bench.batches import FILES, Bench, Place, make_source, spooling
+from tools.bench.common import machine
 
-FILES: Final = 4
-"""Files of each batch, and nodes of the storage."""
 ROWS: Final = 500_000
 """Rows of each file: about 4 MB of random numbers."""
 RATE: Final = 20_000_000
 """Bytes for each second of a healthy node; the slow one has a tenth."""
 SLOW: Final = 0
-COLUMNS: Final = pa.schema([("id", pa.int64()), ("measure", pa.float64())])
 HOPS: Final = frozenset({"connection", "keep-alive", "transfer-encoding", "expect"})
 HOOK: Final = """
 import os, time
@@ -104,109 +95,8 @@ class Nodes:
             return web.Response(status=answer.status, headers=kept, body=content or None)
 
 
-def make_source(folder: Path, batches: int) -> None:
-    """Write the files of the source."""
-    folder.mkdir()
-    numbers = np.random.default_rng(1)
-    for at in range(batches * FILES):
-        ids = pa.array(range(at * ROWS, (at + 1) * ROWS), pa.int64())
-        rows = pa.table([ids, pa.array(numbers.random(ROWS))], schema=COLUMNS)
-        pq.write_table(rows, folder / f"{at:05d}.parquet", use_dictionary=False)
-
-
-def count_rows(warehouse: Path, name: str) -> int:
-    """Return the number of rows in the table."""
-    table = CatalogFactory.create({"warehouse": str(warehouse)}).get_table(f"db.{name}")
-    builder = table.new_read_builder()
-    return int(builder.new_read().to_arrow(builder.new_scan().plan().splits()).num_rows)
-
-
-def make_table(warehouse: Path, name: str) -> str:
-    """Make a table in the folder of the bucket, and return its location."""
-    catalog = CatalogFactory.create({"warehouse": str(warehouse)})
-    catalog.create_database("db", True)
-    schema = Schema.from_pyarrow_schema(COLUMNS, options={"bucket": "-1"})
-    catalog.create_table(f"db.{name}", schema, False)
-    return f"s3://{BUCKET}/db.db/{name}"
-
-
-class Bench:
-    """Servers and a session, for series one after the other."""
-
-    def __init__(self, folder: Path, kafka: EmbeddedKafka, s3: S3Proxy, nodes: Nodes) -> None:
-        self.folder, self._kafka, self._s3, self.nodes = folder, kafka, s3, nodes
-        self._made = 0
-        self._spark = (
-            SparkSession.builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.sql.files.maxPartitionBytes", "5m")  # a task for each file
-            .getOrCreate()
-        )
-        self._spark.sparkContext.setLogLevel("OFF")
-        attach(self._spark, heartbeat_interval=1.0)
-
-    def stop(self) -> None:
-        """End the session."""
-        self._spark.stop()
-
-    def series(self, pause: float, options: Mapping[str, str]) -> list[float]:
-        """Run a query over the whole source; return the seconds of its batches, without the first."""
-        self._made += 1
-        name = f"t{self._made}"
-        folder = self.folder / name
-        folder.mkdir()
-        location = make_table(self._s3.bucket, name)
-        topics = asyncio.run(make_topics(self._kafka.bootstrap))
-        port = free_port()
-        settings = write_settings(folder, self._kafka.bootstrap, topics, location, port)
-        process = start_coordinator(settings, self._s3.environment())
-        try:
-            wait_ready(process, port, folder / "coordinator.log")
-            sink = {
-                "stream": STREAM,
-                "region": "r1",
-                "table": location,
-                "kafka.bootstrap.servers": self._kafka.bootstrap,
-                "topic.prefix": topics.prefix,
-                "checkpointLocation": str(folder / "checkpoint"),
-                **options,
-            }
-            batches = self._run(pause, sink)
-            self._await_rows(name)
-        finally:
-            process.end(20.0)
-        return batches[1:]
-
-    def _run(self, pause: float, sink: Mapping[str, str]) -> list[float]:
-        source = self.folder / "source"
-        expected = len(list(source.iterdir())) // FILES
-        reader = self._spark.readStream.schema("id long, measure double").option("maxFilesPerTrigger", FILES)
-        writer = reader.parquet(str(source)).writeStream.format("sluicegate").options(**sink)
-        query = writer.trigger(processingTime=f"{pause} seconds").start()
-        done: dict[int, float] = {}
-        while len(done) < expected and query.isActive:
-            for progress in query.recentProgress:
-                if progress["numInputRows"]:
-                    done[progress["batchId"]] = progress["durationMs"]["triggerExecution"] / 1000
-            time.sleep(0.1)
-        failure = query.exception()
-        query.stop()
-        if failure is not None:
-            raise failure
-        return [done[number] for number in sorted(done)]
-
-    def _await_rows(self, name: str) -> None:
-        """Wait until the table has the rows of the source, each once."""
-        wanted = len(list((self.folder / "source").iterdir())) * ROWS
-        while (found := count_rows(self._s3.bucket, name)) != wanted:
-            if found > wanted:
-                raise RuntimeError(f"{found} rows in place of {wanted}")
-            time.sleep(0.2)
-
-
 @contextmanager
-def prepared(batches: int, work: float) -> Iterator[Bench]:
+def prepared(batches: int, work: float) -> Iterator[tuple[Bench, Nodes]]:
     """Give servers, a source and a session."""
     with tempfile.TemporaryDirectory() as name, S3Proxy() as s3, EmbeddedKafka() as kafka:
         folder = Path(name)
@@ -218,16 +108,23 @@ def prepared(batches: int, work: float) -> Iterator[Bench]:
         os.environ.update(
             AWS_ENDPOINT_URL=f"http://127.0.0.1:{nodes.port}",
             BENCH_WORK=str(work),
-            PYSPARK_PYTHON=sys.executable,
             PYTHONPATH=os.pathsep.join([name, os.environ.get("PYTHONPATH", "")]),
         )
-        make_source(folder / "source", batches + 1)
-        bench = Bench(folder, kafka, s3, nodes)
+        make_source(folder / "source", batches + 1, ROWS)
+        bench = Bench(folder, kafka, Place(str(s3.bucket), f"s3://{BUCKET}", s3.environment()), ROWS)
         try:
-            yield bench
+            yield bench, nodes
         finally:
             bench.stop()
             nodes.stop()
+
+
+def measure(bench: Bench, batches: int, pause: float, options: Mapping[str, str]) -> list[float]:
+    """Run a query over the whole source; return the seconds of its batches, without the first."""
+    with bench.series(options) as series:
+        block = series.query.run(batches, pause)
+        series.await_rows()
+        return block.seconds
 
 
 def tell(series: str, batches: Sequence[float], base: float | None = None) -> float:
@@ -255,16 +152,20 @@ def main() -> None:
     parser.add_argument("--short", action="store_true", help="see that it works: few batches, little work")
     wanted = parser.parse_args()
     batches, work = (5, 2.0) if wanted.short else (wanted.batches, wanted.work)
-    with prepared(batches, work) as bench:
-        spool = {"upload": "async", "upload.spool": str(bench.folder / "spool"), "upload.threads": "8"}
-        base = tell("healthy", bench.series(wanted.pause, {}))
-        bench.nodes.is_slow = True
-        tell("slow, sync", bench.series(wanted.pause, {}), base)
-        tell("slow, async", bench.series(wanted.pause, spool), base)
-        bench.nodes.is_slow = False
-        base = tell("async", bench.series(wanted.pause, spool))
+    with prepared(batches, work) as (bench, nodes):
+
+        def series(options: Mapping[str, str]) -> list[float]:
+            return measure(bench, batches, wanted.pause, options)
+
+        spool = spooling(bench)
+        base = tell("healthy", series({}))
+        nodes.is_slow = True
+        tell("slow, sync", series({}), base)
+        tell("slow, async", series(spool), base)
+        nodes.is_slow = False
+        base = tell("async", series(spool))
         slow = {**spool, "before.publish": "bench_hook:work"}
-        tell(f"async, {work:g} s of work for each file", bench.series(wanted.pause, slow), base)
+        tell(f"async, {work:g} s of work for each file", series(slow), base)
 
 
 if __name__ == "__main__":

@@ -110,6 +110,40 @@ def uploads(figures: Figures) -> str:
     return table(head, rows)
 
 
+def slow_nodes(figures: Figures) -> str:
+    head = (
+        "series",
+        "batches",
+        "p50",
+        "p99",
+        "longest",
+        "p99 to healthy, async",
+        "p99 to healthy, sync",
+        "longest between two batches",
+        "all rows there after",
+        "failures of the query",
+        "rows",
+    )
+    rows = [
+        (
+            each["series"],
+            each["batches"],
+            *(f"{each['batch_ms'][share]:,.0f} ms" for share in ("p50", "p99", "max")),
+            each.get("p99_to_async", ""),
+            each.get("p99_to_sync", ""),
+            f"{each['longest_wait_s']:g} s",
+            f"{each['arrival_s']:g} s",
+            each["failures"],
+            each["rows"],
+        )
+        for each in figures
+    ]
+    first = figures[0]
+    said = f"{first['copies']} copies of each block on {first['data_nodes']} data nodes, "
+    said += f"{first['rounds']} rounds."
+    return f"{table(head, rows)}\n\n{said}"
+
+
 def file_sizes(figures: Figures) -> str:
     head = ("format", "layout", "files", "bytes", "Spark, bytes", "ratio", "rows/s", "pyarrow alone, rows/s")
     rows = [
@@ -181,6 +215,7 @@ WRITER_TABLES: Final[Tables] = {
     "hook_batches": hook_batches,
     "python_writers": python_writers,
     "uploads": uploads,
+    "slow_nodes": slow_nodes,
     "file_sizes": file_sizes,
     "doubling": doubling,
 }
