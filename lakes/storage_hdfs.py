@@ -13,6 +13,7 @@ import getpass
 import os
 import posixpath
 import re
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -46,7 +47,13 @@ _SETTINGS: Final = {
     "dfs.client.failover.max.attempts": "3",
     "dfs.client.failover.sleep.base.millis": "200",
     "dfs.client.failover.sleep.max.millis": "1000",
+    # After this, a read asks another data node. The default is longer than the deadline of a call.
+    "dfs.client.socket-timeout": "5000",
 }
+_SMALL: Final = 1 << 16
+"""Bytes of a file that a process reads once, such as a schema."""
+_KEPT: Final = 64
+"""Contents of such files that a process keeps."""
 
 
 # Failures of calls: their kind, and sentences with the remedy.
@@ -186,6 +193,8 @@ class Cluster:
         self._place = place
         self._client: Client | None = None
         self._threads = CommitThreads(_AT_ONCE)
+        self._kept: dict[tuple[str, str], bytes] = {}
+        self._keeping = threading.Lock()
 
     def call(self, make: Callable[[Client], _T]) -> _T:
         """Return the result of one call. Raises _Failed."""
@@ -195,6 +204,18 @@ class Cluster:
             client = self.within(lambda: Client(address, _SETTINGS, self._place.configuration))
             self._client = client
         return self.within(lambda: make(client))
+
+    def kept(self, path: str, stamp: str) -> bytes | None:
+        """Return the content of a small file that was read before and has the same stamp."""
+        return self._kept.get((path, stamp))
+
+    def keep(self, path: str, stamp: str, content: bytes) -> None:
+        """Keep the content of a file, in place of the oldest one."""
+        if len(content) <= _SMALL:
+            with self._keeping:
+                self._kept[path, stamp] = content
+                if len(self._kept) > _KEPT:
+                    del self._kept[next(iter(self._kept))]
 
     def within(self, call: Callable[[], _T]) -> _T:
         """Return the result of a call of this cluster's client, or of one of its files. Raises _Failed."""
@@ -262,7 +283,7 @@ class HdfsStorage:
 
     def read_stamped(self, name: str) -> Stamped | None:
         with self._explained(f"cannot read {name}"):
-            return self._read(name)
+            return self._read(name, may_be_kept=True)
 
     def stamp(self, name: str) -> str | None:
         with self._explained(f"cannot look at {name}"):
@@ -477,11 +498,13 @@ class HdfsStorage:
             raise
         return [each.rpartition("/")[2] for each in found]
 
-    def _read(self, name: str) -> Stamped | None:
+    def _read(self, name: str, *, may_be_kept: bool = False) -> Stamped | None:
         found = self._status(name)
         if found is None or found.isdir:
             return None
-        path = self._required(name)
+        path, stamp = self._required(name), _stamp(found)
+        if may_be_kept and (there := self._cluster.kept(path, stamp)) is not None:
+            return Stamped(there, stamp)
         try:
             file = self._cluster.call(lambda client: client.read(path))
             parts = [
@@ -493,8 +516,12 @@ class HdfsStorage:
                 return None
             raise
         content = b"".join(parts)
-        # Another file may have taken its place meanwhile.
-        return Stamped(content, _stamp(found) if len(content) == found.length else None)
+        if len(content) != found.length:
+            # Another file has taken its place meanwhile.
+            return Stamped(content, None)
+        # So may one of the same length. Then no file has this stamp any more.
+        self._cluster.keep(path, stamp, content)
+        return Stamped(content, stamp)
 
     def _read_range(self, wanted: Range) -> bytes | None:
         path = self._path(wanted.name)

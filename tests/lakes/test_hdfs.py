@@ -311,7 +311,9 @@ def test_the_collector_closes_no_file(
 
 @pytest.mark.matrix
 @pytest.mark.hdfs
-def test_puts_succeed_when_the_namenode_avoids_a_frozen_data_node(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_ask_another_data_node_than_a_frozen_one_and_puts_follow_when_it_is_avoided(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     settings = {
         "dfs.replication": "3",
         "dfs.namenode.avoid.write.stale.datanode": "true",
@@ -333,10 +335,13 @@ def test_puts_succeed_when_the_namenode_avoids_a_frozen_data_node(monkeypatch: p
             written.append(len(written))
             return True
 
-        wait_until(put)
+        wait_until(lambda: put() and len(written) == 12)
+        nodes[0].suspend()
+        # A third of these reads begins at the frozen node.
+        for number in written:
+            assert storage.read(f"snapshot/snapshot-{number}") == b"%d" % number
         with monkeypatch.context() as context:
             context.setattr(storage_hdfs, "DEADLINE", 2.0)
-            nodes[0].suspend()
             # A block is on three of four nodes: by chance, some of so many puts choose the frozen one.
             wait_until(lambda: all(put() for _ in range(20)), what="puts without the frozen node")
         nodes[0].resume()
