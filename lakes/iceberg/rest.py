@@ -38,7 +38,7 @@ from sluicegate.lakes.iceberg.committer import Composed, IcebergCommitter
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.layout import FORMAT
 from sluicegate.lakes.iceberg.metadata import Append, Change, Metadata, NewSchema, NewTag, from_fields
-from sluicegate.lakes.iceberg.vended import DELEGATION, OPTION, VENDED, VendedKeys
+from sluicegate.lakes.iceberg.vended import DELEGATION, OPTION, VENDED, VendedKeys, asking
 from sluicegate.lakes.port import LakeError, LakeUnavailable
 from sluicegate.lakes.storage import Uncertain
 from sluicegate.token_claims import stated_end
@@ -155,7 +155,7 @@ class RestTable:
         """Version of the known state, as the server names it."""
         self._surroundings: dict[str, Any] = {}
         """Proxies and certificates that the environment names, for each request of the connection."""
-        if OPTION in options:
+        if asking(options):
             named = {"format": FORMAT, "type": "rest", "catalog": catalog, "identifier": str(identifier)}
             files.source = VendedKeys(self._load_keys, str(identifier), {**options, **named})
 
@@ -585,7 +585,8 @@ def _login(options: Mapping[str, str]) -> str:
         return "OAuth2, client credentials"
     if "token" in options:
         return "a fixed token"
-    return "headers" if any(name.startswith("header.") and name != OPTION for name in options) else "none"
+    others = any(name.startswith("header.") and name.lower() != OPTION.lower() for name in options)
+    return "headers" if others else "none"
 
 
 def nested(options: Mapping[str, str]) -> dict[str, Any]:
