@@ -545,8 +545,9 @@ async def tallies(where: Vended, regions: Sequence[Region], times: Times) -> dic
     table = await asyncio.to_thread(where.given.library().load_table, where.identifier)
     rows = (await asyncio.to_thread(table.scan().to_arrow))["id"].to_pylist()
     with IcebergJava() as java:
-        read = (java.read, table.metadata_location, ["id"], None, where.given.store.environment())
-        by_java = await asyncio.to_thread(*read)
+        by_java = await asyncio.to_thread(
+            java.read, table.metadata_location, ["id"], None, where.given.store.environment()
+        )
     wanted = [each for region in regions for each in region.ids()]
     decisions = [decision for _, decision, _ in times.commits]
     given = (wanted, where.user(STREAM), decisions, len(decisions))
