@@ -21,6 +21,7 @@ what failed, and the exit status is 1 then.
 
 import argparse
 import asyncio
+import base64
 import http.client
 import json
 import logging
@@ -180,7 +181,9 @@ class Servers(NamedTuple):
         issued = tuple(self.issuer.issued)
         keys = {text for each in tuple(self.guard.given.values()) for text in each[:2]}
         signatures = {token.rpartition(".")[2] for token in issued}
-        return {*keys, *issued, *signatures, self.issuer.secret, SECRET_KEY}
+        # As the header of a question for a token has it.
+        basic = base64.b64encode(f"{CLIENT}:{self.issuer.secret}".encode()).decode()
+        return {*keys, *issued, *signatures, self.issuer.secret, basic, SECRET_KEY}
 
 
 @dataclass
