@@ -3,8 +3,10 @@
 import http.client
 import re
 import subprocess
+import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -12,19 +14,25 @@ from sluicegate.cli.local.errors import JavaError
 from sluicegate.cli.local.jars import Java, fetched_jars, find_java
 from sluicegate.cli.local.process import LOOPBACK, free_port
 from sluicegate.cli.local.servers import EmbeddedServer
+from tests.oidc import AUDIENCE, CLIENT, Provider
 from tests.s3proxy import ACCESS_KEY, BUCKET, SECRET_KEY, S3Proxy
 from tests.vending import KeyGuard
 
 _MINIMUM_JAVA: Final = 21
-_OPTIONS: Final = ("-Xmx320m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_OPTIONS: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_MEMORY: Final = 320
 
 
-def command(properties: Mapping[str, str]) -> list[str]:
-    """Return the command of the server. The first call of each user fetches about 245 MB."""
+def command(properties: Mapping[str, str], memory: int = _MEMORY) -> list[str]:
+    """Return the command of the server. The first call of each user fetches about 245 MB.
+
+    `memory`: MiB of its heap.
+    """
     java = _java()
     (jar,) = fetched_jars("Nessie", Path(__file__).with_name("nessie.jars"))
     return [
         str(java.executable),
+        f"-Xmx{memory}m",
         *_OPTIONS,
         *(f"-D{key}={value}" for key, value in properties.items()),
         "-jar",
@@ -56,10 +64,17 @@ class Nessie(EmbeddedServer):
     stop_seconds: ClassVar[float] = 30.0
     poll_seconds: ClassVar[float] = 0.05
 
-    def __init__(self, store: S3Proxy | KeyGuard) -> None:
-        """Make a server. With a guard before the store, it hands out the guard's keys."""
+    def __init__(
+        self, store: S3Proxy | KeyGuard, issuer: Provider | None = None, memory: int = _MEMORY
+    ) -> None:
+        """Make a server. With a guard before the store, it hands out the guard's keys.
+
+        With an issuer, it lets in nobody without a token of it. `memory`: MiB of its heap.
+        """
         super().__init__()
         self._store = store
+        self._issuer = issuer
+        self._memory = memory
 
     @property
     def uri(self) -> str:
@@ -74,15 +89,18 @@ class Nessie(EmbeddedServer):
             f"{s3}.sts-endpoint": endpoint,
             f"{s3}.request-signing-enabled": "false",
         }
+        if isinstance(self._store, KeyGuard):
+            # It refuses keys that end before the session for which it asks.
+            vending[f"{s3}.client-iam.session-duration"] = f"PT{int(self._store.life)}S"
         return command(
             {
                 **(vending if isinstance(self._store, KeyGuard) else {}),
+                **self._authentication(),
                 "quarkus.http.host": LOOPBACK,
                 "quarkus.http.port": str(self.port),
                 "quarkus.management.host": LOOPBACK,
                 "quarkus.management.port": str(free_port()),
                 "nessie.version.store.type": "IN_MEMORY",
-                "nessie.server.authentication.enabled": "false",
                 "nessie.catalog.default-warehouse": "warehouse",
                 "nessie.catalog.warehouses.warehouse.location": f"s3://{BUCKET}/",
                 "nessie.catalog.object-stores.health-check.enabled": "false",
@@ -92,13 +110,31 @@ class Nessie(EmbeddedServer):
                 f"{s3}.access-key": "urn:nessie-secret:quarkus:store-key",
                 "store-key.name": ACCESS_KEY,
                 "store-key.secret": SECRET_KEY,
-            }
+            },
+            self._memory,
         )
+
+    def _authentication(self) -> dict[str, str]:
+        if self._issuer is None:
+            return {"nessie.server.authentication.enabled": "false"}
+        return {
+            "nessie.server.authentication.enabled": "true",
+            "quarkus.oidc.tenant-enabled": "true",
+            "quarkus.oidc.auth-server-url": self._issuer.url,
+            "quarkus.oidc.discovery-enabled": "false",
+            "quarkus.oidc.jwks-path": "keys",
+            "quarkus.oidc.client-id": CLIENT,
+            "quarkus.oidc.token.issuer": self._issuer.url,
+            "quarkus.oidc.token.audience": AUDIENCE,
+        }
 
     def _ready(self, pid: int) -> bool:
         try:
             probe = urllib.request.urlopen(f"{self.uri}/v1/config", timeout=5)  # noqa: S310  # time: a probe
             with probe:
                 return True
+        except urllib.error.HTTPError as answer:
+            answer.close()
+            return answer.code == HTTPStatus.UNAUTHORIZED
         except (OSError, http.client.HTTPException):
             return False

@@ -63,18 +63,20 @@ class Provider:
         key = {"kty": "RSA", "kid": _KEY, "use": "sig", "alg": "RS256", "n": n, "e": e}
         return json.dumps({"keys": [key]}).encode()
 
-    def reply(self, form: dict[str, list[str]], authorization: str) -> tuple[int, bytes]:
-        """Return the answer to a question for a token."""
+    def reply(self, form: dict[str, list[str]], authorization: str | None) -> tuple[int, bytes]:
+        """Return the answer to a question for a token. The secret is in the header, or in the form."""
         self.asked.append(form)
         right = base64.b64encode(f"{CLIENT}:{self.secret}".encode()).decode()
-        if authorization != f"Basic {right}":
+        in_form = (form.get("client_id"), form.get("client_secret")) == ([CLIENT], [self.secret])
+        if authorization != f"Basic {right}" and not in_form:
             problem = {"error": "invalid_client", "error_description": f"who is {authorization}?"}
             return 401, json.dumps(problem).encode()
         if self.answer is not None or self.status != 200:
             return self.status, self.answer or b""
         token = self.token()
         self.issued.append(token)
-        return 200, json.dumps({"access_token": token, "expires_in": self.life}).encode()
+        answer = {"access_token": token, "token_type": "Bearer", "expires_in": self.life}
+        return 200, json.dumps(answer).encode()
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from sluicegate.failpoints.points import hit
 from sluicegate.lakes.capabilities import CatalogAccess
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.metadata import Change, Metadata, parse
-from sluicegate.lakes.iceberg.vended import OPTION, VENDED
+from sluicegate.lakes.iceberg.vended import OPTION, VENDED, asking
 from sluicegate.lakes.port import LakeUnavailable, TableRef, TableRefused
 from sluicegate.lakes.storage import Uncertain
 
@@ -160,10 +160,8 @@ def check_options(table: TableRef) -> None:
             f"the option {upserts[0]} of {table.name} is not supported: a commit here only appends, so rows "
             "with one key would be there twice. Remove the option, and merge the rows after the commit"
         )
-    asked = sorted(key for key in options if key.lower() == OPTION.lower())
-    if asked and (
-        options["type"] != "rest" or asked != [OPTION] or options[OPTION].strip().lower() != VENDED
-    ):
+    asked = asking(options)
+    if asked and (options["type"] != "rest" or len(asked) > 1 or options[asked[0]].strip().lower() != VENDED):
         raise TableRefused(
             f"the option {asked[0]} of {table.name} asks a catalog for keys of the storage. It is for REST "
             f"catalogs, is written {OPTION}, and its value must be {VENDED}: requests that the catalog signs "

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from pydantic_core import from_json
+from pydantic_core import ValidationError, from_json
 from pyiceberg.catalog.rest import Endpoints, RestCatalog
 from pyiceberg.catalog.rest.auth import AuthManager, AuthManagerFactory
 from pyiceberg.exceptions import RESTError
@@ -38,7 +38,7 @@ from sluicegate.lakes.iceberg.committer import Composed, IcebergCommitter
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.layout import FORMAT
 from sluicegate.lakes.iceberg.metadata import Append, Change, Metadata, NewSchema, NewTag, from_fields
-from sluicegate.lakes.iceberg.vended import DELEGATION, OPTION, VENDED, VendedKeys
+from sluicegate.lakes.iceberg.vended import DELEGATION, OPTION, VENDED, VendedKeys, asking
 from sluicegate.lakes.port import LakeError, LakeUnavailable
 from sluicegate.lakes.storage import Uncertain
 from sluicegate.token_claims import stated_end
@@ -155,7 +155,7 @@ class RestTable:
         """Version of the known state, as the server names it."""
         self._surroundings: dict[str, Any] = {}
         """Proxies and certificates that the environment names, for each request of the connection."""
-        if OPTION in options:
+        if asking(options):
             named = {"format": FORMAT, "type": "rest", "catalog": catalog, "identifier": str(identifier)}
             files.source = VendedKeys(self._load_keys, str(identifier), {**options, **named})
 
@@ -229,7 +229,7 @@ class RestTable:
         try:
             header = "" if manager is None else manager.auth_header() or ""
         except _FAILURES as error:
-            raise LakeUnavailable(self._unreachable(error)) from error
+            raise LakeUnavailable(self._unreachable(error)) from _harmless(error)
         end = stated_end(header.removeprefix("Bearer "))
         lifetime = None if end is None else end - time.time()
         return CatalogAccess(
@@ -359,7 +359,7 @@ class RestTable:
             )
         except _FAILURES as error:
             kind = _NotSent if _was_not_sent(error) else LakeUnavailable
-            raise kind(self._unreachable(error)) from error
+            raise kind(self._unreachable(error)) from _harmless(error)
         except Exception as error:
             # The library of signatures has errors of its own for keys that AWS does not give.
             if _SIGNED not in self._options:
@@ -381,7 +381,7 @@ class RestTable:
                     f"({error.name}); install it with: {install_command('iceberg', 'glue')}"
                 ) from error
             except _FAILURES as error:
-                raise _NotSent(self._unreachable(error)) from error
+                raise _NotSent(self._unreachable(error)) from _harmless(error)
             except Exception as error:
                 if _SIGNED not in self._options:
                     raise
@@ -411,8 +411,8 @@ class RestTable:
 
     def _unreachable(self, error: Exception) -> str:
         return (
-            f"the catalog {self._options.get('uri')} gives no answer for {self.identifier}: {error}. See "
-            "whether it can be reached, and whether the credentials are valid"
+            f"the catalog {self._options.get('uri')} gives no answer for {self.identifier}: {_text(error)}. "
+            "See whether it can be reached, and whether the credentials are valid"
         )
 
     def _refusal(self, what: str, answer: Response) -> LakeUnavailable:
@@ -585,7 +585,8 @@ def _login(options: Mapping[str, str]) -> str:
         return "OAuth2, client credentials"
     if "token" in options:
         return "a fixed token"
-    return "headers" if any(name.startswith("header.") and name != OPTION for name in options) else "none"
+    others = any(name.startswith("header.") and name.lower() != OPTION.lower() for name in options)
+    return "headers" if others else "none"
 
 
 def nested(options: Mapping[str, str]) -> dict[str, Any]:
@@ -667,6 +668,21 @@ def _of_append(base: Metadata, change: Append) -> _Parts:
 def _of_tag(change: NewTag) -> _Parts:
     absent = {"type": "assert-ref-snapshot-id", "ref": change.name, "snapshot-id": None}
     return [absent], [{"action": "set-snapshot-ref", "ref-name": change.name, **change.reference}]
+
+
+def _text(error: Exception) -> str:
+    """Return the text of an error. That of an answer with another form would show the answer, and a token."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    wrong = (
+        f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors(include_input=False)
+    )
+    return f"the answer is no {error.title} ({', '.join(wrong)})"
+
+
+def _harmless(error: Exception) -> Exception | None:
+    """Return an error for a chain, None if its text may have a secret."""
+    return None if isinstance(error, ValidationError) else error
 
 
 def _was_not_sent(error: BaseException) -> bool:

@@ -114,6 +114,11 @@ class VendedKeys:
         return given
 
 
+def asking(options: Mapping[str, str]) -> list[str]:
+    """Return the names of the options that ask for keys. A header has any case; sinks have lower case."""
+    return sorted(name for name in options if name.lower() == OPTION.lower())
+
+
 def _covers(prefix: str, uri: str) -> bool:
     """Return True if keys for a prefix open files of a folder, which may be a whole bucket."""
     return not prefix or uri.startswith(prefix) or prefix.startswith(f"{uri.rstrip('/')}/")

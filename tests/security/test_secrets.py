@@ -5,22 +5,18 @@ import json
 import os
 import signal
 import sys
-import traceback
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
 import pytest
-from click.testing import CliRunner
 
-from sluicegate.cli.main import main
 from tests.integration.job import Job, create_table, make_topics, read_records
-from tests.integration.waiting import BACKSTOP, finished, until
+from tests.integration.waiting import finished, until
 from tests.oidc import CLIENT_SECRET, OidcKafka, oidc_security, provider
 from tests.security.conftest import PLAIN_SECRET, REDIS_SECRET, SCRAM_SECRET, SecureKafka, SecureRedis
 from tests.security.deployment import secure_config
+from tests.security.leaks import COMMANDS, answers, command, leaks
 from tests.tls import KEY_WORD
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis]
@@ -37,22 +33,6 @@ SECRETS = (
     "wrong-secret-of-redis",
     OPTION,
 )
-COMMANDS = (
-    ("topics", "create"),
-    ("check",),
-    ("status",),
-    ("dead-letters", "list"),
-    ("orphans", "list", "--stream", "flights"),
-    ("replay", "verify", "--stream", "flights"),
-    ("stream", "resume", "--stream", "flights"),
-)
-
-
-async def command(config: Path, *arguments: str, **env: str) -> str:
-    """Run a command; all that it says, and the traceback if it ends with one."""
-    variables = {**env, "SLUICEGATE_CONFIG": str(config)}
-    result = await asyncio.to_thread(CliRunner().invoke, main, arguments, env=variables)
-    return result.output + "".join(traceback.format_exception(result.exception))
 
 
 @asynccontextmanager
@@ -80,24 +60,6 @@ def _ports(log: Path) -> list[int]:
     return [int(json.loads(line)["port"]) for line in lines]
 
 
-def answers(port: int) -> dict[str, str]:
-    """What each endpoint says now."""
-    found = {}
-    for path in ("", "livez", "readyz", "metrics", "status", "api/v1/streams"):
-        try:
-            with urlopen(f"http://127.0.0.1:{port}/{path}", timeout=BACKSTOP) as answer:
-                found[path] = answer.read().decode()
-        except HTTPError as error:
-            with error:
-                found[path] = error.read().decode()
-    return found
-
-
-def leaks(said: dict[str, str], secrets: Iterable[str] = SECRETS) -> list[tuple[str, str]]:
-    """Which secret is seen where."""
-    return [(where, secret) for where, text in said.items() for secret in secrets if secret in text]
-
-
 async def test_no_secret_is_seen_where_all_is_well(
     secure_kafka: SecureKafka, secure_redis: SecureRedis, tmp_path: Path
 ) -> None:
@@ -115,7 +77,7 @@ async def test_no_secret_is_seen_where_all_is_well(
     said["log"] = log.read_text()
     assert "may be joined" in said["check"]
     assert '"committed"' in said["log"]
-    assert leaks(said) == []
+    assert leaks(said, SECRETS) == []
 
 
 @pytest.mark.seam
@@ -143,7 +105,7 @@ async def test_no_secret_is_seen_where_it_is_wrong(
     assert "refuses the login of this client" in said["readyz"]
     assert "PROBLEM" in said["check"]
     assert "kafka.security" in said["status"]
-    assert leaks(said) == []
+    assert leaks(said, SECRETS) == []
 
 
 @pytest.mark.seam

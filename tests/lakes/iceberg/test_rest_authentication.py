@@ -1,6 +1,7 @@
 """The authentication of REST catalogs: a real catalog behind a server that lets in nobody without it."""
 
 import base64
+import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from tests.doubles.gate import CLIENT, SECRET, Gate
 from tests.doubles.proxy import Effect
 from tests.iceberg_java.java import RestCatalogServer
 from tests.lakes.outcomes import is_refused
-from tests.oidc import Provider
+from tests.oidc import CLIENT as OIDC_CLIENT
+from tests.oidc import Provider, provider
 
 # Without the address of a server for tokens, the library takes the catalog's, and warns of that.
 pytestmark = pytest.mark.filterwarnings("ignore:.*OAuth2 server URI:DeprecationWarning")
@@ -157,6 +159,18 @@ def test_who_is_not_let_in_is_told_without_secrets(
         stream_of(gate, lake, options)
     assert isinstance(raised.value, LakeUnavailable)
     assert "another-secret" not in str(raised.value)
+
+
+def test_an_answer_of_another_form_shows_no_token(tmp_path: Path) -> None:
+    """The library names the answer that it does not understand."""
+    with provider() as issuer:
+        issuer.answer = b'{"access_token": "known-token"}'
+        options = {"credential": f"{OIDC_CLIENT}:{issuer.secret}", "oauth2-server-uri": f"{issuer.url}/token"}
+        adapter = IcebergAdapter()
+        more = {"type": "rest", "uri": issuer.url, "identifier": "db.numbers"}
+        with pytest.raises(LakeUnavailable, match="no TokenResponse") as raised:
+            adapter.open_committer(adapter.parse_table(str(tmp_path), {**options, **more}), USER)
+    assert "known-token" not in "".join(traceback.format_exception(raised.value))
 
 
 def test_a_token_in_a_file_counts_as_soon_as_it_is_renewed(

@@ -14,6 +14,7 @@ from sluicegate.lakes.iceberg.vended import OPTION, PAUSE, RENEWED_AT, UNSTATED,
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.lakes.storage import Storage, Uncertain, source_options
 from sluicegate.lakes.storages import open_storage
+from sluicegate.writer_hooks.options import SinkOptions
 from tests.doubles.s3 import BUCKET, Effect, S3Double
 
 FOLDER = f"s3://{BUCKET}/warehouse/numbers"
@@ -283,7 +284,7 @@ def test_other_stores_are_refused_by_name(location: str, keys: VendedKeys) -> No
     [
         {"type": "rest", OPTION: "remote-signing"},
         {"type": "rest", OPTION: f"{VENDED},remote-signing"},
-        {"type": "rest", OPTION.lower(): VENDED},
+        {"type": "rest", OPTION: VENDED, OPTION.lower(): VENDED},
         {"type": "sql", OPTION: VENDED},
     ],
 )
@@ -291,3 +292,19 @@ def test_an_option_that_asks_in_another_way_is_refused(options: dict[str, str]) 
     adapter = IcebergAdapter({"uri": "sqlite:///x", "identifier": "db.numbers"})
     with pytest.raises(TableRefused, match=f"is written {OPTION}"):
         adapter.parse_table(FOLDER, options)
+
+
+def test_sinks_ask_for_keys_though_their_options_are_in_lower_case() -> None:
+    given = {
+        "stream": "flights",
+        "region": "r1",
+        "format": "iceberg",
+        "table": FOLDER,
+        "kafka.bootstrap.servers": "localhost:9092",
+        "table.type": "rest",
+        "table.uri": "http://catalog",
+        "table.identifier": "db.numbers",
+        f"table.{OPTION}": VENDED,
+    }
+    table = SinkOptions.parse(given, located=False).table_ref()
+    assert IcebergAdapter().key_source({**table.options, "format": "iceberg"}) is not None
