@@ -71,7 +71,6 @@ def test_a_table_on_local_files(
     assert sorted(folder.rglob("*")) == before
 
 
-@pytest.mark.seam
 @pytest.mark.s3
 def test_a_table_in_s3(
     deployment: Deployment,
@@ -91,7 +90,6 @@ def test_a_table_in_s3(
     assert s3proxy.environment()["AWS_SECRET_ACCESS_KEY"] not in page
 
 
-@pytest.mark.seam
 @pytest.mark.hdfs
 def test_a_table_in_hdfs(
     deployment: Deployment, hdfs: EmbeddedHdfs, unique: str, tmp_path: Path, rewrite: bool
@@ -105,7 +103,6 @@ def test_a_table_in_hdfs(
     check_page("hdfs", deployment, stands_for, rewrite=rewrite)
 
 
-@pytest.mark.seam
 def test_a_table_in_glue(
     deployment: Deployment,
     glue: str,

@@ -77,7 +77,6 @@ def test_a_table_of_ones_own_has_a_row_and_the_next_start_goes_on(tmp_path: Path
 
 @pytest.mark.kafka
 @pytest.mark.redis
-@pytest.mark.seam
 async def test_tables_of_one_stream_are_committed_together(tmp_path: Path) -> None:
     folder, kafka = tmp_path / "up", free_port()
     folder.mkdir()

@@ -194,7 +194,6 @@ def beats(job: Job) -> list[RegionHeartbeat]:
     return [body for _, body in job.log.of(RegionHeartbeat) if body.run != MARK]
 
 
-@pytest.mark.seam
 @pytest.mark.parametrize(
     "sink", ["data source", pytest.param("foreachBatch", marks=[pytest.mark.old_spark, pytest.mark.matrix])]
 )

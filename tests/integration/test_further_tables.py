@@ -182,7 +182,6 @@ async def test_a_batch_of_spark_is_one_decision_for_all_tables(
     }
 
 
-@pytest.mark.seam
 @pytest.mark.spark
 async def test_a_query_of_the_data_source_writes_the_table_that_it_names(
     kafka_bootstrap: str, unique: str, tmp_path: Path, spark: SparkThread

@@ -69,9 +69,9 @@ async def send(producer: AIOKafkaProducer, topic: str) -> None:
 Use = Callable[[Any, str], Awaitable[None]]
 USES: list[Any] = [
     pytest.param(AIOKafkaConsumer, rest, id="consumer"),
-    pytest.param(AIOKafkaConsumer, fetch, id="consumer that fetches"),
+    pytest.param(AIOKafkaConsumer, fetch, id="consumer that fetches", marks=pytest.mark.matrix),
     pytest.param(AIOKafkaProducer, send, id="producer"),
-    pytest.param(AIOKafkaAdminClient, rest, id="admin"),
+    pytest.param(AIOKafkaAdminClient, rest, id="admin", marks=pytest.mark.matrix),
 ]
 
 

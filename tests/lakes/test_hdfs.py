@@ -444,7 +444,9 @@ class Table:
 
 
 @pytest.mark.seam
-@pytest.mark.parametrize("lake", ["paimon", "iceberg", "delta"])
+@pytest.mark.parametrize(
+    "lake", ["paimon", *(pytest.param(each, marks=pytest.mark.matrix) for each in ("iceberg", "delta"))]
+)
 def test_a_commit_in_hdfs_is_read_by_the_library_of_its_format(
     hdfs: EmbeddedHdfs, lake: str, unique: str, tmp_path: Path
 ) -> None:

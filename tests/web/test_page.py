@@ -335,7 +335,8 @@ async def test_the_link_and_the_filter(page: Page, server: ExampleServer) -> Non
 # --- size and cost --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.matrix)])
+@pytest.mark.matrix
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_the_images_of_the_documentation(
     page: Page, server: ExampleServer, scheme: Any, tmp_path: Path
 ) -> None:
