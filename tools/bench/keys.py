@@ -20,6 +20,7 @@ has fewer of both.
 
 import argparse
 import asyncio
+import json
 import subprocess
 import tempfile
 import time
@@ -177,6 +178,14 @@ class KeyedJob(SparkJob):
     def rows_there(self) -> int:
         """Return the number of completed batches, in rows of the other campaigns."""
         return len([*self.location.glob("commits/[0-9]*")]) * sparks.ROWS
+
+    def feed_on(self) -> None:
+        """A batch, if the job keeps up. After a reset, one batch may have several files."""
+        completed = max((int(each.name) for each in self.location.glob("commits/[0-9]*")), default=None)
+        if completed is not None:
+            *_, offset = (self.location / "offsets" / str(completed)).read_text(encoding="utf-8").splitlines()
+            if json.loads(offset)["logOffset"] >= self.files - 2:
+                self.feed()
 
     def settings_of_reset(self) -> list[str]:
         return ["--stream", STREAM, "--region", REGION, "--checkpoint-location", str(self.location)]
