@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from sluicegate.writer_hooks import RegionDriver, RegistrationRefused, RegistrationUnanswered, TopicMissing
+from sluicegate.writer_hooks import HookError, RegionDriver
 
 TYPES = {
     "string": pa.string(),
@@ -219,7 +219,19 @@ def main() -> None:
             "nothing was written: a table of Iceberg is in a catalog. Give the catalog's address with "
             "--option uri=..., as in the settings of the coordinator"
         )
+    if not given.file.is_file():
+        sys.exit(f"nothing was written: there is no file {given.file}")
+    if found is None and given.format == "paimon" and table.parent.suffix != ".db":
+        place = given.table.parent / "default.db" / table.name
+        sys.exit(
+            f"nothing was written: a table of Paimon is in WAREHOUSE/DATABASE.db/TABLE, and {given.table} is "
+            f"not. Give such a folder here, and to the coordinator: {place}"
+        )
     known = columns_of(table, given.format, of_table)
+    for name, kind in given.type:
+        if known is not None and name in known.names and known.field(name).type != kind:
+            there = known.field(name).type
+            sys.exit(f"nothing was written: the table has {name} {there}. Leave --type {name}=... out")
     rows = rows_of(given, known)
     if known is None:
         columns_made = ", ".join(f"{each.name} {each.type}" for each in rows.schema)
@@ -235,11 +247,13 @@ def main() -> None:
         "format": given.format,
         "kafka.bootstrap.servers": given.bootstrap,
         "topic.prefix": given.topic_prefix,
+        # In seconds. A person waits, so an address of Kafka that is wrong is told soon.
+        "publish.timeout": "15",
         **{f"table.{name}": value for name, value in of_table.items()},
     }
     try:
         write(given, options, rows)
-    except (RegistrationRefused, RegistrationUnanswered, TopicMissing) as error:
+    except HookError as error:
         made = "" if known is not None else f". The new table {table} has no row yet"
         sys.exit(f"nothing was written: {error}{made}")
 

@@ -16,6 +16,8 @@ from pyarrow import fs
 def read(location: Path, catalog_uri: str | None) -> pa.Table:
     """Return all rows of a table. An Iceberg table needs the address of its SQL catalog."""
     name = f"{location.parent.name.removesuffix('.db')}.{location.name}"
+    if not location.is_dir():
+        sys.exit(f"there is no table at {location}")
     if catalog_uri is not None:
         from pyiceberg.catalog import load_catalog
 

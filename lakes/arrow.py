@@ -76,7 +76,7 @@ def looks_renamed(missing: Sequence[str]) -> str:
     """Return the reason, with the way out, of rows that have columns of their own in place of the table's."""
     return (
         f"the rows lack the table's columns ({', '.join(missing)}), as if these had been renamed; give the "
-        "rows these columns too, null where there is no value, or rename them with the table's own tools"
+        "columns of the rows the table's names, or rename those of the table with its own tools"
     )
 
 

@@ -489,8 +489,8 @@ REFUSAL_MESSAGES: Final[Mapping[Code, Message]] = {
     Code.INCARNATION_LIVE: Message(
         _REFUSED,
         "incarnation[ {incarnation}] of the region is live, and its driver has another one",
-        "Probably another driver of this region is running. If this one is a mistake, do not start it. Else "
-        "start it with the state of that incarnation. If that is lost, " + _LOST,
+        "Either another driver of this region is running, and this one is a mistake: do not start it. Or "
+        "this one lacks the state of that incarnation: start it with that. If that is lost, " + _LOST,
     ),
     Code.LOCATION_OLDER: Message(
         _REFUSED,

@@ -326,8 +326,8 @@ SILENT: Final = Message(
     "its last event is of {heard}, and a heartbeat is due every {interval}. Its driver has ended, or its "
     "host does not reach Kafka[. It left checkpoint {checkpoint} unfinished: {events} published, no "
     "completion][. The commits of {waits} wait for the region]",
-    "Start its driver again[. If the region has ended for good: `sluicegate region remove --stream {stream} "
-    "--region {ended}`]",
+    "Start its driver again. If that is refused, its log has the way out[. If the region has ended for good: "
+    "`sluicegate region remove --stream {stream} --region {ended}`]",
 )
 FAILED: Final = Message(
     "Region {region} of stream {stream} has failed",

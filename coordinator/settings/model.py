@@ -85,7 +85,10 @@ def parse_seconds_or_zero(value: object) -> float:
     """Parse a duration as `parse_seconds` does, or 0. Raises ValueError."""
     if value in (0, "0", "0s", "0ms"):
         return 0.0
-    return parse_seconds(value)
+    try:
+        return parse_seconds(value)
+    except ValueError as error:
+        raise ValueError(f"{error}, or 0") from None
 
 
 def parse_bytes(value: object) -> int:

@@ -81,8 +81,9 @@ def pending_checkpoints(log: Log) -> tuple[PendingCheckpoint, ...]:
 # Reasons of the streams on the page: conditions, silent regions, and dead letters that nobody dealt with.
 
 WAITS_FOR_KAFKA: Final = (
-    "Stream {stream} waits for Kafka, which does not answer its coordinator. Nothing is to be done here: it "
-    "continues by itself when Kafka answers. The top of the page has the address and the way out."
+    "Stream {stream} waits for Kafka, which does not answer its coordinator. It continues by itself when "
+    "Kafka answers. Drivers that reach no Kafka either end after publish.timeout (60 s by default): start "
+    "them again then. The top of the page has the address and the way out."
 )
 
 

@@ -522,8 +522,8 @@ class Log:
             listing = self.listing()
             if not listing.commits and not listing.checkpoints:
                 raise NoTable(
-                    f"no Delta table at {self.storage.uri}: it has no log; create the table there first, "
-                    "mount its storage, or correct the table's location"
+                    f"no Delta table at {self.storage.uri}: it has no log. If the table was there, mount "
+                    "its storage, or put it back; if it is new, create it; or correct the table's location"
                 )
             try:
                 return self._replay(listing)

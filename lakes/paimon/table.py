@@ -291,8 +291,8 @@ class Table:
                 "table's location"
             )
         return TableRefused(
-            f"{start}it has no schema folder; create the table there first, mount its storage, or correct "
-            "the table's location"
+            f"{start}it has no schema folder. If the table was there, mount its storage, or put it back; if "
+            "it is new, create it; or correct the table's location"
         )
 
     def _refuse_other_layouts(self, ids: Sequence[int], opened: SchemaTable) -> None:

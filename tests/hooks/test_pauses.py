@@ -115,6 +115,23 @@ def test_a_batch_takes_back_what_a_heartbeat_may_have_said(tmp_path: Path) -> No
     assert {body.run for body in query.sent.bodies} == {OWN.run}
 
 
+def test_heartbeats_are_not_sent_again_while_a_batch_registers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first batch waits for Kafka then, as the heartbeats do."""
+    with query_in(tmp_path) as query:
+        query.plan(0, complete=True)
+        options = OPTIONS | {"table": str(tmp_path / "flights"), "checkpointLocation": str(query.location)}
+        run = Run("r", "q", lambda: options, 0.0, 0.0, options=options)
+        run.missed.add()
+        heartbeats = Heartbeats(5.0, 10.0, registry=query.registry)
+        with query.registry.registering("q"):
+            heartbeats._beat(run)
+        assert (query.sent.bodies, "sent again" in caplog.text) == ([], False)
+        heartbeats._beat(run)
+        assert (len(query.sent.bodies), "sent again" in caplog.text) == (1, True)
+
+
 def test_a_new_run_begins_without_a_note(tmp_path: Path) -> None:
     with query_in(tmp_path) as query:
         query.plan(0, complete=True)

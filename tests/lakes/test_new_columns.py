@@ -47,7 +47,10 @@ NULL = pa.field("x", pa.map_(pa.string(), pa.null()))
             [pa.field("id", pa.string()), NOTE, pa.field("x", pa.int8())],
             "id is int64 in the table, and string in the rows;",
         ),
-        ([pa.field("number", pa.int64()), NOTE], r"columns \(id\), as if .* give the rows these columns too"),
+        (
+            [pa.field("number", pa.int64()), NOTE],
+            r"columns \(id\), as if .* give the columns of the rows the table's names",
+        ),
         (
             [ID, NOTE, pa.field("x", pa.int8(), nullable=False)],
             "column x is not nullable, .* or add it to the",

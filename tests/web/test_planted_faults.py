@@ -112,7 +112,9 @@ async def test_a_dead_driver(page: Page, place: Planted) -> None:
         await expect(reason).to_contain_text(
             "It left checkpoint 0 unfinished: 1 event published, no completion."
         )
-        await expect(reason).to_contain_text("Start its driver again.")
+        await expect(reason).to_contain_text(
+            "Start its driver again. If that is refused, its log has the way out."
+        )
         again = place.driver("dead", "r1", "whole")
         with ended(again):
             await place.await_driver(again, "dead", "r1", "completed")

@@ -461,11 +461,12 @@ class Heartbeats:
     def _beat(self, run: Run) -> None:
         """Send a heartbeat. Its failure must end neither the query nor the thread."""
         try:
-            self._send(run)
+            is_sent = self._send(run)
         except Exception as error:
             self._log_missed(run, error)
         else:
-            self._log_sent_again(run)
+            if is_sent:
+                self._log_sent_again(run)
         if run.options is None:
             # Spark plans a query soon after its start. An early check reports a wrong option before the first
             # batch fails.
@@ -479,13 +480,14 @@ class Heartbeats:
         if missed := run.missed.clear():
             _log.warning("%s: heartbeats are sent again, after %d that were not", run.name, missed)
 
-    def _send(self, run: Run) -> None:
+    def _send(self, run: Run) -> bool:
+        """Send what is due. Return True if a heartbeat was acknowledged."""
         if run.ended:
             self._send_last(run)
-            return
+            return False
         if run.failed:
             self._send_last_word(run)
-            return
+            return False
         if run.options is None and self._options(run):
             try:
                 self._examine(run)
@@ -497,7 +499,7 @@ class Heartbeats:
                 raise
         options = self._options(run)
         if not options:
-            return
+            return False
         parsed = SinkOptions.parse(options)
         # Until the events are acknowledged, the first batch may not register: the later one of two
         # registrations is in force, and this thread would not know it.
@@ -507,6 +509,7 @@ class Heartbeats:
             self._report_overdue(run, parsed, sent)
         if run.doubted and run.idle and run.registered is not None:
             self._ask(run, parsed, run.registered)
+        return sent is not None
 
     def _send_heartbeat(self, run: Run, options: SinkOptions) -> Registered | None:
         """Return the registration of the heartbeat that was sent; None if the run has none."""

@@ -174,7 +174,7 @@ def test_reasons_are_in_the_order_of_the_page() -> None:
         line.split(":")[0] for line in lines(found) if line.startswith(("  STALL ", "  SIL", "  PAUSE "))
     ]
     assert shown == ["  STALL files-lost", "  SILENT silent", "  PAUSE paused"]
-    assert any("Start its driver again." in line for line in lines(found))
+    assert any("Start its driver again. If that is refused" in line for line in lines(found))
 
 
 @pytest.mark.parametrize("phase", RegionPhase)

@@ -44,7 +44,8 @@ def test_a_silent_region_names_what_its_driver_left() -> None:
     assert found.message == (
         "Region JFK of stream flights is silent: its last event is of 2025-11-27T08:51:12Z, and a "
         "heartbeat is due every 10 s. Its driver has ended, or its host does not reach Kafka. It left "
-        "checkpoint 413 unfinished: 2 events published, no completion. Start its driver again."
+        "checkpoint 413 unfinished: 2 events published, no completion. Start its driver again. If "
+        "that is refused, its log has the way out."
     )
     assert "It left" not in silence("flights", "JFK", HEARD, 10_000).message
 
