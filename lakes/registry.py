@@ -4,6 +4,7 @@ A format is an entry point of the group `sluicegate.lakes`: its name is the name
 an `Adapter`. So a package of a third party can add one.
 """
 
+import difflib
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -37,8 +38,10 @@ def adapter(name: str) -> Adapter:
 def _loaded(name: str) -> Adapter:
     found = _formats().get(name)
     if found is None:
-        known = ", ".join(format_names())
-        raise TableRefused(f"unknown table format {name!r}; this release knows: {known}. Set `format` to one")
+        names = format_names()
+        close = difflib.get_close_matches(name.lower(), names, n=1)
+        hint = f". Did you mean {close[0]}?" if close else ". Set `format` to one"
+        raise TableRefused(f"unknown table format {name!r}; this release knows: {', '.join(names)}{hint}")
     if len(found) > 1:
         packages = " and ".join(sorted(_package(each) for each in found))
         raise TableRefused(f"the table format {name} is given by the packages {packages}. Remove one of them")

@@ -191,6 +191,28 @@ async def test_rows_that_were_added_to_a_file_are_committed_once(
     assert shown[-1] == "4 rows"
 
 
+async def test_mistakes_of_a_first_try_are_told_before_a_table_is_made(tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("id,n\n1,a\n")
+
+    async def said(*arguments: str | Path) -> str:
+        done = await ran("own_table.py", "127.0.0.1:1", "rows", *map(str, arguments))
+        assert done.returncode == 1, done.stdout
+        return done.stderr.splitlines()[-1]
+
+    lake = tmp_path / "lake"
+    told = f"is in WAREHOUSE/DATABASE.db/TABLE, and {lake}/rows is not. Give such a folder here, and to the "
+    assert f"{told}coordinator: {lake}/default.db/rows" in await said(file, lake / "rows")
+    absent = tmp_path / "absent.csv"
+    assert await said(absent, lake / "a.db" / "t") == f"nothing was written: there is no file {absent}"
+    assert not lake.exists()
+    DeltaTable.create(lake / "t", pa.schema([("id", pa.int64()), ("n", pa.string())]))
+    typed = await said(file, lake / "t", "--format", "delta", "--type", "id=decimal(10,3)")
+    assert typed == "nothing was written: the table has id int64. Leave --type id=... out"
+    done = await ran("read_rows.py", str(tmp_path / "nothing"))
+    assert done.stderr == f"there is no table at {tmp_path / 'nothing'}\n"
+
+
 PARTS = """\
 id,name,size,price,made,seen,note
 1,bolts,,1.5,2026-03-01,2026-03-01T12:00:00Z,
