@@ -113,7 +113,7 @@ def test_each_unusable_table_is_named(deployment: Deployment, tmp_path: Path) ->
     assert found["table of flights"][0] == "OK"
     for stream, says, remedy in (
         ("keyed", "primary key", "Make a table with a fixed number of buckets"),
-        ("gone", str(tmp_path / "gone"), "create the table there"),
+        ("gone", str(tmp_path / "gone"), "if it is new, create it"),
         ("odd", "'excel'", "this release knows: delta, iceberg, "),
     ):
         verdict, detail = found[f"table of {stream}"]
