@@ -17,7 +17,7 @@ from tests.events.examples import BODIES, FILES, TIME, envelope_of, notification
 from tests.events.strategies import events, notifications
 
 MANY = settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 SIGNATURE = ("sluicegate-group", b"g")
 

@@ -88,7 +88,6 @@ def resetting(job: FilesJob) -> tuple[str, ...]:
     return ("region", "reset", *where, "--silence", "10ms")
 
 
-@pytest.mark.seam
 async def test_a_location_one_batch_behind_is_refused_and_put_back(
     place: Place, spark: SparkThread, tmp_path: Path
 ) -> None:

@@ -68,7 +68,6 @@ async def searching(place: Place) -> AsyncIterator[Search]:
         yield Search("flights", found.log, found.start, found.tables(None), 1)
 
 
-@pytest.mark.seam
 async def test_losers_and_discarded_work_are_listed_and_deleted(place: Place) -> None:
     table = Path(place.table)
     async with place.job() as job:

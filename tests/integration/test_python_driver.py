@@ -264,7 +264,6 @@ async def heartbeats(place: Place) -> list[RegionHeartbeat]:
     return [each.body for each in found if isinstance(each.body, RegionHeartbeat)]
 
 
-@pytest.mark.seam
 async def test_a_checkpoint_after_a_pause_is_in_the_log_before_its_first_row(place: Place) -> None:
     async with running(place.settings()):
         async with AsyncRegionDriver(options_of(place)) as busy:
@@ -312,7 +311,6 @@ async def test_an_id_is_one_commit_and_a_job_that_died_leaves_nothing(place: Pla
     assert read_ids(place.table) == [1, 2, 3, 4, 5, 6, 7]
 
 
-@pytest.mark.seam
 @pytest.mark.spark
 async def test_a_batch_write_of_spark_is_a_job(place: Place, spark: SparkThread) -> None:
     options = options_of(place, region="jobs", **REGIONS)

@@ -92,6 +92,7 @@ async def place(kafka_bootstrap: str, unique: str, tmp_path: Path, threads: Thre
     return made
 
 
+@pytest.mark.matrix
 async def test_what_a_further_table_lacks_is_found_and_the_advice_brings_it_back(place: Deployment) -> None:
     shop = place.shop
     assert (await place.values("replay", "verify", *OF))["different"] is False

@@ -121,7 +121,6 @@ async def test_no_connection_is_left_wherever_a_stop_is_cancelled(
     assert step > 2, "a stop takes some steps"
 
 
-@pytest.mark.seam
 @pytest.mark.kafka
 async def test_a_member_of_a_group_leaves_it_although_its_stop_is_cancelled(
     kafka_bootstrap: str, topic: str, others: Others

@@ -77,6 +77,7 @@ def test_the_wheel_describes_itself(distributions: Distributions) -> None:
 
 
 @pytest.mark.seam
+@pytest.mark.matrix
 def test_an_index_would_take_the_distributions(distributions: Distributions) -> None:
     """The metadata are valid, and the README is a page that it can show."""
     files = (distributions.sdist, distributions.wheel)

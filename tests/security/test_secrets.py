@@ -108,7 +108,6 @@ async def test_no_secret_is_seen_where_it_is_wrong(
     assert leaks(said, SECRETS) == []
 
 
-@pytest.mark.seam
 async def test_no_token_is_seen(unique: str, tmp_path: Path) -> None:
     """The coordinator renews its tokens, which live for seconds, and the brokers end each connection."""
     table, log, config = create_table(tmp_path), tmp_path / "log", tmp_path / "sluicegate.toml"

@@ -18,7 +18,7 @@ from tests.simulator.schedule import Schedule, attempt
 from tests.simulator.shrink import shrink
 
 pytestmark = [pytest.mark.slow, pytest.mark.seam]
-SEEDS: Final = 100
+SEEDS: Final = 75
 """Fresh ones for every state of the code, and the same for the same, so that a failure comes again."""
 PIECE: Final = 25
 PROCESSES: Final = 2

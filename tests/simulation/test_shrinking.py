@@ -14,7 +14,7 @@ from tests.simulator.schedule import attempt
 from tests.simulator.shrink import Failure, shrink
 from tests.simulator.violation import Violation
 
-pytestmark = [pytest.mark.slow, pytest.mark.seam]
+pytestmark = [pytest.mark.slow, pytest.mark.matrix]
 DEFECT = next(each for each in DEFECTS if each.name == "two attempts of one writer count")
 
 

@@ -23,6 +23,7 @@ each_table = pytest.mark.parametrize("lake", ALL_TABLES, indirect=True)
 
 
 @each_table
+@pytest.mark.matrix
 def test_two_streams_lose_nothing(evolving: EvolvingLake, tmp_path: Path) -> None:
     ours = [evolving.event([number]) for number in range(COMMITS)]
     theirs = [evolving.event([1_000 + number]) for number in range(COMMITS)]
